@@ -31,11 +31,12 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
         if any(setting.config.data.reads_by_ray for setting in settings):
             stack.enter_context(ray_session())
         asked = asked_runs(settings, dataset=dataset, output=output, version=version)
-        scoring = scoring_of(config, settings, asked, output)
-        runs = planned_runs(config, settings, asked)
-        check_runs(settings, asked)
-        scoring.check(settings, asked)
-        first = asked[:MEASURED]
+        scoring = scoring_of(config, asked, output)
+        runs = planned_runs(config, asked)
+        check_runs(asked)
+        scoring.check(asked)
+        checked = [planned.run for planned in asked]
+        first = checked[:MEASURED]
         for read in {read.origin.ref.uri: read for run in first for read in run.read}.values():
             stack.enter_context(read.reading())
         costs = [measured(run) for run in first]
@@ -44,9 +45,9 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
     waiting = sum(run.done() is None for run in runs) + later
     parallel = parallel_runs(config.parallel, waiting, asked)
     seconds = sum(cost.seconds(Processes(0, 0)) for cost in costs) / len(costs)
-    held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in asked)
+    held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in checked)
     return Plan(
-        reads=[Amount.of(source.origin.ref) for source in asked[0].read],
+        reads=[Amount.of(source.origin.ref) for source in checked[0].read],
         writes=[Amount(uri=output, bytes=2 * max(cost.parameter_bytes for cost in costs) * (len(runs) + later))],
         seconds=seconds * math.ceil(waiting / parallel),
         memory_bytes=peak_bytes() + held,

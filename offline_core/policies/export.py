@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 
+from offline_core.data.datasets.dataset import file_hash
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.policies.export_config import EXPORT_FILE, PolicyExportConfig, PolicyExportResult
@@ -52,7 +52,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Ma
         PolicyExportResult,
         location,
         [manifest.parent_entry(policy)],
-        _sha256,
+        file_hash,
         outputs=lambda result: [
             location.child(name).uri for name in (EXPORT_FILE, *(model.file for model in result.models.values()))
         ],
@@ -65,8 +65,3 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Ma
     worst = max(model.max_abs_difference for model in result.models.values())
     log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(result.models), worst)
     return result
-
-
-def _sha256(uri: str) -> str | None:
-    location = Location.of(uri)
-    return hashlib.sha256(location.read()).hexdigest() if location.is_file() else None

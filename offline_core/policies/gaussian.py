@@ -53,6 +53,11 @@ class BoxHead(nn.Module):
         """The inverse of `scaled`, clipped to the bounds."""
         return self._actions(self.center + self.half_range * scaled)
 
+    def _drawn(self, inputs: Tensor, generator: Generator | None) -> Tensor:
+        """(B, components) of a Gaussian with these means and log standard deviations."""
+        mean, log_std = inputs.chunk(2, dim=1)
+        return mean + log_std.exp() * torch.randn_like(mean, generator=generator)
+
     def _actions(self, flat: Tensor) -> Tensor:
         if self.dtype == np.float16:
             flat = flat.half().float()  # the recorded action has to be the one that the environment gets
@@ -103,8 +108,7 @@ class GaussianHead(BoxHead):
         return torch.tanh(mean) if self.bounded_mean else mean
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
-        mean, log_std = inputs.chunk(2, dim=1)
-        return self._actions(mean + log_std.exp() * torch.randn_like(mean, generator=generator))
+        return self._actions(self._drawn(inputs, generator))
 
     def mode(self, inputs: Tensor) -> Tensor:
         return self._actions(inputs.chunk(2, dim=1)[0])

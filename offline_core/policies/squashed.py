@@ -82,10 +82,6 @@ class SquashedGaussianHead(BoxHead):
         slope = (_log_slope(mean[..., None] + log_std.exp()[..., None] * self.nodes) * self.node_weights).sum(dim=-1)
         return self._sum(log_std + 0.5 * math.log(2 * math.pi * math.e) + slope + self.half_range.log())
 
-    def _drawn(self, inputs: Tensor, generator: Generator | None) -> Tensor:
-        mean, log_std = inputs.chunk(2, dim=1)
-        return mean + log_std.exp() * torch.randn_like(mean, generator=generator)
-
     def _squashed(self, drawn: Tensor) -> Tensor:
         """From the nearer bound: 1 - tanh |x| = 2 / (e^2|x| + 1) keeps its digits where tanh has none left."""
         below = drawn < 0

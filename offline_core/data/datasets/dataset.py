@@ -486,6 +486,12 @@ def _open_foreign(location: Location, uri: str) -> Dataset:
     return Dataset(location, manifest)
 
 
+def file_hash(uri: str) -> str | None:
+    """SHA-256 of a file; None if it is not there."""
+    file = Location.of(uri)
+    return size_and_hash(file)[1] if file.is_file() else None
+
+
 def size_and_hash(location: Location) -> tuple[int, str]:
     """(bytes, SHA-256) of a file."""
     size, sha256 = 0, hashlib.sha256()

@@ -198,6 +198,10 @@ class EpisodeBatch:
                 has = f"{len(leaf)} rows" if isinstance(leaf, np.ndarray) and leaf.ndim else f"a {type(leaf).__name__}"
                 raise SchemaError(f"the column {path} has {has}, the episodes have {self.rows}")
 
+    def leaves(self, *names: str) -> dict[str, np.ndarray]:
+        """The leaves of columns by path: `obs/position` and the like of `obs`."""
+        return {path: leaf for path, leaf in self.columns.items() if path.partition(nested.PATH_SEPARATOR)[0] in names}
+
     def of_steps(self, name: str) -> Nested:
         """A column without the rows that are no steps, (N, …)."""
         if not self.has_last:

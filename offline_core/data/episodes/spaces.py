@@ -161,6 +161,11 @@ def space_leaves(space: gym.Space[Any] | None, prefix: str) -> dict[str, gym.Spa
     return {name: leaf for leaves in of_children for name, leaf in leaves.items()}
 
 
+def has_box(space: gym.Space[Any]) -> bool:
+    """Whether a leaf of the space is a Box: what is drawn from it has a density, and not a probability."""
+    return any(isinstance(leaf, spaces.Box) for leaf in space_leaves(space, "").values())
+
+
 def outside(values: np.ndarray, space: gym.Space[Any]) -> np.ndarray:
     """Shape (N,), True for the values, of shape (N, …), that are not in the space; NaN is not looked at.
 

@@ -15,26 +15,28 @@ from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
 from offline_core.data.episodes import columns
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.quality.config import QualityConfig
-from offline_core.data.quality.result import CHECKS, SEVERITY, Finding, Histogram, QualityReport
-from offline_core.data.quality.rule import Rule, UserRule, check_names
-from offline_core.data.quality.rules import (
+from offline_core.data.quality.episode_rules import (
     AfterEnd,
-    ConstantFeatures,
     DuplicateContents,
     DuplicateIds,
     EmptyDataset,
-    ForbiddenActions,
     HeldOutOverlap,
-    MixedTypes,
-    NonFinite,
     ObservationChain,
-    ObservedOutcomes,
     OpenEpisodes,
-    OutsideSpace,
-    SaturatedActions,
     StepOrder,
     TimeJumps,
     TimeLimits,
+)
+from offline_core.data.quality.result import CHECKS, SEVERITY, Finding, Histogram, QualityReport
+from offline_core.data.quality.rule import Rule, UserRule, check_names
+from offline_core.data.quality.rules import (
+    ConstantFeatures,
+    ForbiddenActions,
+    MixedTypes,
+    NonFinite,
+    ObservedOutcomes,
+    OutsideSpace,
+    SaturatedActions,
 )
 from offline_core.data.quality.steps import step_batches
 from offline_core.errors import CorruptFileError, QualityError

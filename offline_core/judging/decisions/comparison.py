@@ -275,8 +275,8 @@ def holm(p_values: Sequence[float], risk: float) -> list[bool]:
 
 
 def _differences(candidate: Trajectories, today: Trajectories | None, counts: np.ndarray) -> np.ndarray:
-    estimate, groups = METHODS["wdr"].estimate, candidate.groups
-    other = (counts @ groups.sums(candidate.continued)) / (counts @ groups.sizes) if today is None else estimate(today, counts)
+    estimate = METHODS["wdr"].estimate
+    other = candidate.groups.means(candidate.continued, counts) if today is None else estimate(today, counts)
     return np.asarray(estimate(candidate, counts) - other)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from pydantic import BaseModel
@@ -14,7 +14,6 @@ from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.overlap import is_deterministic
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.behaviour import Examined
@@ -28,6 +27,12 @@ HEAVY_TAIL = 0.5
 """Shape of a Pareto distribution that has no variance any more."""
 STANDARD_ERRORS, NOTICED_NATS = 4.0, 0.02
 """How far a model's log-probability may exceed the recorded one: so many standard errors, and so many nats."""
+
+
+def about_today(config: DecisionConfig, reasons: Iterable[str]) -> Iterator[str]:
+    """Say that nothing can be held against what runs today."""
+    for reason in reasons:
+        yield f"Of {config.against}, which runs today, it cannot tell the value: {reason}"
 
 
 def about_support(effective_episodes: float, config: DecisionConfig, overlap: float) -> Iterator[str]:
@@ -111,11 +116,7 @@ def _about_lessons(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
     for node in episodes_in(candidate):
         if node.kind != "dataset" or node.state != "found" or candidate.nodes.index(node) not in taught:
             continue
-        try:
-            learned = _contents(open_dataset(node.uri, node.version))
-        except OfflineError:
-            continue  # what it learned from is gone
-        if shared := len(own & learned):
+        if shared := _shared(own, node.uri, node.version):
             told = f"{shared:,} of the {len(own):,} judging episodes are also in {node.uri}"
             yield f"{told}, which it has learned from: leave them out"
 
@@ -141,13 +142,8 @@ def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
     sweep = Location.of(path["sweep"])
     if (stored := stored_result(sweep.child(RESULT_FILE), _Choice)) is None:
         return
-    estimated_on = stored[0].estimated_on
-    try:
-        seen = _contents(open_dataset(estimated_on.uri, estimated_on.version))
-    except OfflineError:
-        return  # what it was chosen by is gone
-    own = _contents(judging)
-    if shared := len(own & seen):
+    estimated_on, own = stored[0].estimated_on, _contents(judging)
+    if shared := _shared(own, estimated_on.uri, estimated_on.version):
         yield (
             f"{sweep.uri} chose it by {estimated_on.uri}, which has {shared:,} of the {len(own):,} judging episodes, and it "
             "seems better on them than it is: let the sweep estimate on other episodes (estimate_on), or decide on others"
@@ -161,14 +157,13 @@ def about_groups(first: Candidate, verdict: Verdict) -> Iterator[str]:
         yield f"Where {' or '.join(worse)}, let what runs today go on: {first.name} is shown to be worse there."
 
 
-def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterator[str]:
+def about_behaviour(model: Examined, *, recorded: bool) -> Iterator[str]:
     """Say that the behaviour always did the same in the same state, or that its probabilities cannot be what is said of them.
 
     Arguments:
-        listed: the actions are a list, and not numbers.
         recorded: their probabilities were recorded; otherwise they are the model's.
     """
-    if is_deterministic(model.log_chances, model.actions, listed=listed):
+    if model.is_deterministic:
         yield (
             "What acted did the same in the same state, so no episode shows what another action comes to: importance sampling "
             "is meaningless, and of the estimates fqe is the word of its Q function alone. Record with exploration."
@@ -185,6 +180,14 @@ def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterato
             f"The model of the behaviour is calibrated to within {100 * model.error:.0f} % only, on average over held-out "
             "steps (expected calibration error): record action_logp, or name a better model (estimate.behaviour)."
         )
+
+
+def _shared(own: set[tuple[str, str]], uri: str, version: int | None) -> int:
+    """How many of these episodes a dataset holds, too; 0 if it is gone."""
+    try:
+        return len(own & _contents(open_dataset(uri, version)))
+    except OfflineError:
+        return 0
 
 
 def _contents(dataset: Dataset) -> set[tuple[str, str]]:

@@ -23,15 +23,9 @@ from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.diagnostics import about_learning
 from offline_core.judging.estimation.estimate import check_fits
 from offline_core.judging.estimation.logged import log_probabilities
-from offline_core.judging.estimation.observations import (
-    Observations,
-    TargetPolicy,
-    columns_read,
-    distribution_inputs,
-    leaves_of,
-    tensors_of,
-)
+from offline_core.judging.estimation.observations import Observations, tensors_of
 from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
+from offline_core.judging.estimation.target import TargetPolicy, columns_read, distribution_inputs
 from offline_core.policies.lineage import lineage
 from offline_core.runtime.user_code import UserCode
 
@@ -155,12 +149,10 @@ def explained(
     space = next(iter(policies.values())).action_space
     labels = None if made_of is None else made_of.labels
     at = torch.from_numpy(rows)
-    taken = nested.unflatten(
-        {path: leaf[at] for path, leaf in tensors_of(batch, columns.ACTIONS).items()}, columns.ACTIONS, space
-    )
+    taken = nested.map_leaves(lambda leaf: leaf[at], tensors_of(batch, columns.ACTIONS, space))
     done = _words(nested.map_leaves(lambda leaf: leaf.numpy(), taken), labels)
     choices = {name: _choices(policy, inputs[name][at], taken, done, labels) for name, policy in policies.items()}
-    seen, more = _seen(leaves_of(batch, columns.OBS), rows, made_of)
+    seen, more = _seen(batch.leaves(columns.OBS), rows, made_of)
     started = np.zeros(batch.num_episodes, np.int64) if batch.t_started is None else batch.t_started
     episodes = batch.episode[rows]
     times, rewards = rows - batch.first[rows] + started[episodes], batch[columns.REWARDS][rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from offline_core.judging.decisions.explain import explained
 from offline_core.judging.decisions.explanation import ExplainedStep
 from offline_core.judging.decisions.groups import effects, with_shown
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
-from offline_core.judging.decisions.result import Candidate, Difference, GroupFinding, GuardrailFinding
+from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.judging.decisions.sides import Side, paid
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.config import Method
@@ -67,7 +67,7 @@ class Held(NamedTuple):
 def held_against(side: Side, contenders: Sequence[Contender]) -> list[Held]:
     """What this side says of each contender beside what runs today."""
     evidence, today = _with_today(side, contenders)
-    baseline = None if today is None else _estimates(today, JUDGES)["fqe"]
+    baseline = None if today is None else METHODS["fqe"].value(today)
     held = []
     for contender in contenders:
         episodes = evidence.episodes.pop(0)  # what is derived from it is gone when the next one comes
@@ -121,7 +121,7 @@ def judge(
     returns = evidence.episodes[0].returns
     refusals = [
         *diagnosis.about_returns(returns),
-        *([] if today is None else _about_today(side, today)),
+        *diagnosis.about_today(config, [] if today is None else _about_today(side, today)),
     ]
     if side.behaviour is None and evidence.seen is not None:
         refusals += about_recorded(evidence.seen, finalists[0].policy)
@@ -129,7 +129,13 @@ def judge(
     for number, contender in enumerate(finalists):
         episodes = evidence.episodes.pop(0)
         difference = side.difference(episodes, today, beyond=config.margin, with_tail=True)
-        in_some = partial(_effects, side, episodes, today)
+        in_some = partial(
+            effects,
+            candidate=episodes,
+            today=today,
+            compare=partial(side.difference, beyond=0.0),
+            least=config.estimate.min_effective_episodes,
+        )
         judged[contender.uri] = _about(side, contender, number, episodes, evidence, difference) | {
             "guardrails": guardrails[number],
             "groups": with_shown(in_some(groups), config.risk),
@@ -180,16 +186,8 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     return findings_by_contender
 
 
-def _effects(
-    side: Side, episodes: Trajectories, today: Trajectories | None, groups: Mapping[str, np.ndarray]
-) -> list[GroupFinding]:
-    compare = partial(side.difference, beyond=0.0)
-    return effects(groups, episodes, today, compare, least=side.config.estimate.min_effective_episodes)
-
-
 def _estimates(episodes: Trajectories, methods: Sequence[Method]) -> dict[str, float]:
-    once = np.ones((1, episodes.groups.number))
-    return {name: float(METHODS[name].estimate(episodes, once)[0]) for name in methods}
+    return {name: METHODS[name].value(episodes) for name in methods}
 
 
 def _about(
@@ -215,9 +213,7 @@ def _about(
         "overlap": overlap,
         "reasons": [
             *contender.reasons,
-            *diagnostics.about_weights(
-                episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED
-            ),
+            *_about_weights(side, episodes),
             *diagnosis.about_difference(difference, config, overlap),
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
@@ -246,13 +242,11 @@ def _differing(side: Side, contender: Contender, number: int, seen: EpisodeBatch
 def _about_today(side: Side, episodes: Trajectories) -> list[str]:
     """Why this log cannot tell what runs today comes to."""
     overlap, size = overlap_of(episodes.log_ratios, episodes.lengths), size_by_time(episodes).episodes
-    reasons = [
-        *diagnosis.about_support(size, side.config, overlap),
-        *diagnostics.about_weights(episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED),
-    ]
-    return [f"Of {side.config.against}, which runs today, it cannot tell the value: {reason}" for reason in reasons]
+    return [*diagnosis.about_support(size, side.config, overlap), *_about_weights(side, episodes)]
 
 
-def _by(side: Side) -> str:
-    """The words for where the probabilities of actions are from."""
-    return "the model of the behaviour" if side.behaviour else columns.ACTION_LOGP
+def _about_weights(side: Side, episodes: Trajectories) -> Iterator[str]:
+    """What `about_weights` says; a model has to be right to a tenth only."""
+    if side.behaviour is None:
+        return diagnostics.about_weights(episodes, by=columns.ACTION_LOGP)
+    return diagnostics.about_weights(episodes, by="the model of the behaviour", noticed=NOTICED_OF_MODEL)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import IS, number_names
 from offline_core.judging.estimation.trajectories import STEPS_AT_A_TIME
@@ -16,10 +16,6 @@ PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
 ENOUGH_EPISODES = 100
 """Effective episodes that have to be left, in a log of one step, by an action that the behaviour would plausibly take."""
-DETERMINISTIC_CHANCE = 0.99
-DETERMINISTIC_SHARE = 0.95
-DETERMINISTIC_FACTOR = 20.0
-"""How many times narrower than all actions a component of those in one state is, where the behaviour has no chance in it."""
 DEPTH = 2
 SPLITS = 15
 LEAST_SHARE = 0.05
@@ -53,25 +49,6 @@ def overlap_of(log_ratios: np.ndarray, lengths: np.ndarray) -> float:
     return min(1.0, sum(float(supported(block, lengths).sum()) for block in blocks) / len(log_ratios))
 
 
-def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:
-    """Whether the behaviour, as a model has it, did the same in the same state.
-
-    Arguments:
-        log_behaviour: (N,) of the actions taken.
-        actions: (N, …) by path.
-        listed: the actions are a list, and not numbers.
-    """
-    if listed:
-        return float((np.exp(log_behaviour) > DETERMINISTIC_CHANCE).mean()) >= DETERMINISTIC_SHARE
-    numbers = np.concatenate([leaf.reshape(len(leaf), -1).astype(np.float64) for leaf in actions.values()], axis=1)
-    spread = numbers.std(axis=0)
-    if not spread.any() or not log_behaviour.any():
-        return True
-    spread = spread[spread > 0]
-    widest = -np.log(spread).sum() - 0.5 * len(spread) * np.log(2 * np.pi * np.e)  # mean log density, if states said nothing
-    return bool(np.median(log_behaviour) - widest > len(spread) * np.log(DETERMINISTIC_FACTOR))
-
-
 def regions(
     batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int, made_of: InputColumns | None = None
 ) -> list[str]:
@@ -97,8 +74,8 @@ def _features(batch: EpisodeBatch, rows: np.ndarray, made_of: InputColumns | Non
     """Names and (rows, features) of the observations' numbers; of a large one, such as an image, the mean."""
     names: list[str] = []
     features: list[np.ndarray] = []
-    for path, leaf in batch.columns.items():
-        if path.partition(nested.PATH_SEPARATOR)[0] != columns.OBS or leaf.dtype.kind not in "iufb":
+    for path, leaf in batch.leaves(columns.OBS).items():
+        if leaf.dtype.kind not in "iufb":
             continue
         flat = leaf[rows].reshape(len(rows), -1).astype(np.float64)
         if flat.shape[1] > 64:

@@ -12,7 +12,7 @@ from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.explanation import ExplainedStep, likelihood_of, steps_section
 from offline_core.judging.estimation.config import method_in_words
-from offline_core.judging.estimation.result import return_head, return_name, told_confidence, told_discount
+from offline_core.judging.estimation.result import horizon_text, return_head, return_name, told_confidence, told_discount
 from offline_core.policies.kind import as_judged, kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
@@ -336,7 +336,7 @@ class DecisionResult(PolicyResult):
                 "Ranked on": f"{self.selecting.episodes:,} episodes",
                 "Judged on": f"{self.judging.episodes:,} other episodes",
                 "Recorded": f"{number_text(self.recorded)}{unit} on the judging episodes{told_discount(self.gamma)}",
-                **({} if self.horizon == 1 else {"Horizon": self._told_horizon}),
+                **({} if self.horizon == 1 else {"Horizon": horizon_text(self.horizon)}),
                 "Risk": f"{100 * self.risk:g} % over all that are judged, of a difference of {self.margin:g} or less",
                 **({"What acted": acted} if judged else {}),
             },
@@ -346,10 +346,6 @@ class DecisionResult(PolicyResult):
             about=(self.checkpoint, None) if self.is_checkpoint else (self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
-
-    @property
-    def _told_horizon(self) -> str:
-        return "until it terminates" if self.horizon is None else count_text(self.horizon, "step")
 
     def _pictures(self) -> list[figures.Picture]:
         drawn = self.candidates[:MOST_DRAWN]

@@ -25,9 +25,9 @@ from offline_core.judging.estimation.clones import halved
 from offline_core.judging.estimation.config import Method, OffPolicyConfig
 from offline_core.judging.estimation.evidence import Evidence, gather
 from offline_core.judging.estimation.logged import has_probabilities
-from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.judging.estimation.result import source_name
 from offline_core.judging.estimation.rule import never_met
+from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.judging.estimation.trajectories import Trajectories, spooled
 from offline_core.policies.lineage import Lineage, lineage
 from offline_core.policies.policy import Policy

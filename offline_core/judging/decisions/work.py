@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import gymnasium as gym
 import torch
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
@@ -27,10 +26,10 @@ from offline_core.judging.estimation.clones import with_clones
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
 from offline_core.judging.estimation.logged import step_batches
-from offline_core.judging.estimation.observations import Observations, TargetPolicy, distribution_inputs
+from offline_core.judging.estimation.observations import Observations
 from offline_core.judging.estimation.result import reward_name
+from offline_core.judging.estimation.target import TargetPolicy, distribution_inputs
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
 from offline_core.policies.policy import Policy
 
@@ -99,8 +98,7 @@ def decided(
         config = config.model_copy(update={"estimate": config.estimate.model_copy(update={"gamma": 1.0})})
     refusals = judged.refusals
     if examined is not None:
-        listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
-        refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *refusals]
+        refusals = [*diagnosis.about_behaviour(examined, recorded=recorded), *refusals]
     advantage = []
     if today is not None:
         why_not, seen = [*today.reasons], [*diagnosis.about_learning(today, history, judging_side)]
@@ -108,7 +106,7 @@ def decided(
             advantage = [f"{config.against}, which runs today, has an advantage over the candidates: {why}" for why in seen]
         else:
             why_not += seen
-        refusals += [f"Of {config.against}, which runs today, it cannot tell the value: {why}" for why in why_not]
+        refusals += diagnosis.about_today(config, why_not)
     candidates = judged.candidates + [
         candidate_of(contender, reasons=why) for contender in contenders if (why := taught[contender.uri])
     ]

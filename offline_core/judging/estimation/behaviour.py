@@ -10,17 +10,13 @@ import numpy as np
 import torch
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
-from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.spaces import has_box
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.logged import recorded_logs, step_batches
-from offline_core.judging.estimation.observations import (
-    Observations,
-    TargetPolicy,
-    distribution_inputs,
-    leaves_of,
-    tensors_of,
-)
+from offline_core.judging.estimation.observations import Observations, tensors_of
 from offline_core.judging.estimation.q_function import is_listed, taken
+from offline_core.judging.estimation.target import TargetPolicy, distribution_inputs
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
@@ -39,6 +35,10 @@ HELD_OUT_BYTES = 16 * 2**20
 """Of what a clone is held against at each look: a look at millions of steps would take longer than the updates before it."""
 ENOUGH_STEPS = 200_000
 ENOUGH_EPISODES = 20
+DETERMINISTIC_CHANCE = 0.99
+DETERMINISTIC_SHARE = 0.95
+DETERMINISTIC_FACTOR = 20.0
+"""How many times narrower than all actions a component of those in one state is, where the behaviour has no chance in it."""
 
 
 def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, *, updates: int, seed: int) -> str:
@@ -96,10 +96,10 @@ class Examined:
     calibration: list[tuple[float, float, int]]
     error: float | None
     """Expected calibration error; None: the actions are no list."""
-    log_chances: np.ndarray
-    """(N,) log-probabilities of what was done; where actions are of a list, the recorded ones if they are higher."""
-    actions: dict[str, np.ndarray]
-    """The actions that were done, (N, …) by path."""
+    steps: int
+    """Steps that were looked at."""
+    is_deterministic: bool
+    """What acted did the same in the same state; of a list of actions, by the model or by what was recorded."""
     excess: float | None
     """How far the mean log-probability is above the recorded one, in standard errors; None if none was recorded."""
     excess_nats: float
@@ -120,10 +120,10 @@ def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, re
     with contextlib.closing(step_batches(dataset, [policy], by_column=recorded, needs_next_obs=False)) as batches:
         for batch in batches:
             own = recorded_logs(batch, dataset.location.uri) if recorded else None
-            acted.append(leaves_of(batch, columns.ACTIONS))
+            acted.append(batch.leaves(columns.ACTIONS))
             if is_model:
                 inputs = distribution_inputs(policy, Observations(batch, policy.observation_space))
-                actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policy.action_space)
+                actions = tensors_of(batch, columns.ACTIONS, policy.action_space)
                 model_logs = head.log_prob(inputs, actions).double().numpy()
                 if own is not None:
                     excess.append(np.add.reduceat(model_logs - own, batch.offsets[:-1]) / batch.lengths)
@@ -140,7 +140,27 @@ def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, re
     deviation = float(excesses.std(ddof=1) / len(excesses) ** 0.5) if len(excesses) >= ENOUGH_EPISODES else np.inf
     above = float(excesses.mean()) / max(deviation, 1e-12) if excess else None
     by_path = {path: np.concatenate([leaves[path] for leaves in acted]) for path in acted[0]}
-    return Examined(calibration, error, np.concatenate(logs), by_path, above, float(excesses.mean()))
+    is_certain = is_deterministic(np.concatenate(logs), by_path, listed=not has_box(policy.action_space))
+    return Examined(calibration, error, steps, is_certain, above, float(excesses.mean()))
+
+
+def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:
+    """Whether the behaviour, as a model has it, did the same in the same state.
+
+    Arguments:
+        log_behaviour: (N,) of the actions taken.
+        actions: (N, …) by path.
+        listed: the actions are a list, and not numbers.
+    """
+    if listed:
+        return float((np.exp(log_behaviour) > DETERMINISTIC_CHANCE).mean()) >= DETERMINISTIC_SHARE
+    numbers = np.concatenate([leaf.reshape(len(leaf), -1).astype(np.float64) for leaf in actions.values()], axis=1)
+    spread = numbers.std(axis=0)
+    if not spread.any() or not log_behaviour.any():
+        return True
+    spread = spread[spread > 0]
+    widest = -np.log(spread).sum() - 0.5 * len(spread) * np.log(2 * np.pi * np.e)  # mean log density, if states said nothing
+    return bool(np.median(log_behaviour) - widest > len(spread) * np.log(DETERMINISTIC_FACTOR))
 
 
 def calibration_of(said: np.ndarray, done: np.ndarray) -> tuple[list[tuple[float, float, int]], float]:

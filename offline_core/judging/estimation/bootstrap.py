@@ -46,6 +46,10 @@ class Groups:
         bins = self.of if values.ndim == 1 else (self.of[:, None].astype(np.int64) * width + np.arange(width)).ravel()
         return np.bincount(bins, weights=values.ravel(), minlength=self.number * width).reshape(self.number, *values.shape[1:])
 
+    def means(self, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """(B,) means of one number an episode, (E,), where groups count so often (B, G)."""
+        return np.asarray((counts @ self.sums(values)) / (counts @ self.sizes))
+
     @cached_property
     def sizes(self) -> np.ndarray:
         """(G,) float64 numbers of episodes in the groups."""

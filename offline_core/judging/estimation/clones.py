@@ -52,6 +52,6 @@ def with_clones(
             output = folder.child(f"{CLONES}/{identity_of(operation, [])}").uri  # what names it finds the same weights later
             checkpoint = model_of_behaviour(own, held_out, output, updates=updates, seed=seed)
             examined = examine(load_policy(checkpoint), open_dataset(held_out.uri, held_out.version), recorded=False)
-            contender = replace(contender, clone=BehaviourClone(checkpoint, examined.error, len(examined.log_chances)))
+            contender = replace(contender, clone=BehaviourClone(checkpoint, examined.error, examined.steps))
         completed.append(contender)
     return completed

@@ -25,7 +25,7 @@ from offline_core.runtime.units import cut_text
 from offline_core.runtime.user_code import UserCode, code_digests
 
 if TYPE_CHECKING:
-    from offline_core.judging.estimation.observations import TargetPolicy
+    from offline_core.judging.estimation.target import TargetPolicy
 
 DIGEST = re.compile(r"(^|/)[0-9a-f]{16}(/|$)")
 """A digest in a path: it names the folder of what a sweep trained, and says nothing to people."""
@@ -158,15 +158,9 @@ def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: fl
     contenders = [_known(policy, log, noise) for policy in policies]
     if len({contender.fingerprint for contender in contenders}) < len(contenders):
         raise ConfigError(f"A candidate, or a copy of it, is named twice among {', '.join(map(str, policies))}: leave one.")
-    trained = [contender for contender in contenders if contender.kind == "checkpoint" and contender.manifest is not None]
-    names = names_of([contender.uri for contender in trained]) if trained else []
-    readable = dict(
-        zip(
-            (contender.uri for contender in trained),
-            readable_names(names, [contender.manifest for contender in trained if contender.manifest is not None]),
-            strict=True,
-        )
-    )
+    checkpoints = [contender for contender in contenders if contender.kind == "checkpoint"]
+    trained = {contender.uri: contender.manifest for contender in checkpoints if contender.manifest is not None}
+    readable = dict(zip(trained, readable_names(names_of([*trained]), [*trained.values()]), strict=True))
     short = {contender.uri: _shortened(contender.uri) for contender in contenders if contender.uri not in readable}
     named = readable | (short if len({*short.values()}) == len(short) else {uri: uri for uri in short})
     return [replace(contender, name=named[contender.uri]) for contender in contenders]
@@ -251,8 +245,8 @@ def _shortened(text: str) -> str:
 def names_of(uris: Sequence[str]) -> list[str]:
     """Short names: the segments in which paths differ, or the last segment where they do not."""
     parts = [uri.rstrip("/").split("/") for uri in uris]
-    if len(parts) == 1:
-        return ["/".join(parts[0][-2:])]
+    if len(parts) < 2:
+        return ["/".join(segments[-2:]) for segments in parts]
     shortest = min(map(len, parts))
     begin = next((i for i in range(shortest) if len({segments[i] for segments in parts}) > 1), shortest - 1)
     end = next((i for i in range(shortest - begin) if len({segments[-1 - i] for segments in parts}) > 1), 0)

@@ -7,13 +7,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import gymnasium as gym
 import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.episodes.spaces import has_box
 from offline_core.data.inputs.input_columns import MEANING
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError, PromotionError
@@ -32,7 +31,7 @@ from offline_core.runtime.stage import DATASET, VERSION, Made, candidate, stage
 from offline_core.runtime.units import number_text
 
 if TYPE_CHECKING:
-    from offline_core.judging.estimation.observations import TargetPolicy
+    from offline_core.judging.estimation.target import TargetPolicy
     from offline_core.policies.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -248,18 +247,17 @@ def _check_methods(config: OffPolicyConfig, policy: TargetPolicy) -> None:
         )
     if isinstance(policy, ProbabilityColumn) and not policy.says_all and (fitted or not config.explore):
         raise ConfigError(
-            f"{', '.join(fitted) or 'explore=false'}: the column {policy.reads[0]} says how probable the recorded action is to "
+            f"{', '.join(fitted) or 'explore=false'}: the column {policy.column} says how probable the recorded action is to "
             "this policy, and not what else it would do; a Q function of it, which decisions need, has to know. Estimate with "
             "methods=[is, wis, pdis, wpdis], or give a column with the probabilities of all actions of a Discrete space."
         )
-    has_box = any(isinstance(leaf, gym.spaces.Box) for leaf in space_leaves(policy.action_space, columns.ACTIONS).values())
     if weighed and isinstance(policy, FunctionOfObservations) and policy.is_certain:
         raise ConfigError(
             f"{', '.join(weighed)}: {policy.name} always takes one action of {policy.action_space}, which no recorded action "
             "ever is. Say with how much noise it would be played (noise, in a decision estimate.noise: a standard deviation in "
             "units of the action), or estimate with methods=[fqe]."
         )
-    if not config.explore and weighed and has_box:
+    if not config.explore and weighed and has_box(policy.action_space):
         raise ConfigError(
             f"{', '.join(weighed)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
             "true, or methods to [fqe]."
@@ -285,11 +283,9 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
         confidence=config.confidence,
         seed=derive_seed(config.seed, "estimate_policy", "resamples"),
     )
-    once = np.ones((1, episodes.groups.number))
 
     def mean_of(returns: np.ndarray) -> Interval:
-        sums, sizes = episodes.groups.sums(returns), episodes.groups.sizes
-        low, high = bounds(lambda counts: (counts @ sums) / (counts @ sizes))
+        low, high = bounds(functools.partial(episodes.groups.means, returns))
         return Interval(value=float(returns.mean()), low=low, high=high)
 
     estimates: dict[str, Estimate] = {}
@@ -299,7 +295,7 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
             low, high = bounds(functools.partial(method.estimate, episodes))
             size = method.size(episodes) if method.size else None
             estimates[name] = Estimate(
-                value=float(method.estimate(episodes, once)[0]),
+                value=method.value(episodes),
                 low=low,
                 high=high,
                 effective_episodes=size.episodes if size else None,

@@ -90,13 +90,13 @@ def weighted_doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.nda
 
 def clipped_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """cis: pdis with weights that are clipped at a threshold which the log chooses (Ionides 2008), see `shrinkage`."""
-    return _mean_of(episodes, shrinkage.values(replace(episodes, model=None), shrinkage.clipped), counts)
+    return episodes.groups.means(shrinkage.values(replace(episodes, model=None), shrinkage.clipped), counts)
 
 
 def shrunken_doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """drs: dr with weights that are shrunken by as much as the log chooses (Su et al. 2020, arXiv 1907.09623)."""
     _model(episodes)
-    return _mean_of(episodes, shrinkage.values(episodes, shrinkage.shrunken), counts)
+    return episodes.groups.means(shrinkage.values(episodes, shrinkage.shrunken), counts)
 
 
 class EffectiveSize(NamedTuple):
@@ -189,6 +189,10 @@ class Method(NamedTuple):
     """The effective size of its weights; None if nothing is weighted."""
     needs_model: bool
 
+    def value(self, episodes: Trajectories) -> float:
+        """The estimate itself, of no resample."""
+        return float(self.estimate(episodes, np.ones((1, episodes.groups.number)))[0])
+
 
 METHODS: dict[str, Method] = {
     "is": Method(importance_sampling, size_of_episodes, False),
@@ -243,11 +247,6 @@ def _step_weights(part: Trajectories) -> tuple[np.ndarray, np.ndarray]:
 
 def _episode_weights(part: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     return part.episode_log_weights, np.arange(len(part))
-
-
-def _mean_of(episodes: Trajectories, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """(B,) means of one number an episode, (E,)."""
-    return np.asarray((counts @ episodes.groups.sums(values)) / (counts @ episodes.groups.sizes))
 
 
 def _mean(

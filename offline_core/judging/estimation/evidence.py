@@ -15,8 +15,8 @@ from offline_core.judging.estimation.bootstrap import Groups
 from offline_core.judging.estimation.config import Horizon, OffPolicyConfig
 from offline_core.judging.estimation.estimators import fitting, weighing
 from offline_core.judging.estimation.fqe import fit, say
-from offline_core.judging.estimation.logged import Ends, Weighing, read_batches, read_logged, read_parts
-from offline_core.judging.estimation.observations import TargetPolicy, columns_read
+from offline_core.judging.estimation.logged import Ends, LogReader, read_parts
+from offline_core.judging.estimation.target import TargetPolicy, columns_read
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import read_policy_manifest
@@ -58,17 +58,17 @@ def gather(
         policies: their observations are equal.
         behaviour: the policy that acted; None: by `action_logp`.
         history: of the dataset.
-        rewards: (N,) of all recorded steps in the order of `read_logged`, in the place of those that were recorded.
+        rewards: see `LogReader`.
     """
     squashed = _was_squashed(history) if behaviour is None else behaviour.network.squash
-    weighs = Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighing(config.methods) else None
     together, begins_late, ends = read_parts(dataset)
     chosen = _by_lot(together, ends.lengths, config.fqe.max_steps, seed=seed) if fitting(config.methods) else None
     horizon = find_horizon(config.horizon, ends)
     ends = ends.cut_to(horizon)
     is_open = open_before(ends, horizon)
-    steps = int(ends.lengths.sum())
-    paid, log_ratios, seen = read_logged(dataset, policies, weighs, steps=steps, seen=chosen, horizon=horizon, rewards=rewards)
+    weighs = bool(weighing(config.methods))
+    reader = LogReader(dataset, policies, horizon, rewards, weighs, behaviour, config.explore, reaches_bounds=squashed)
+    paid, log_ratios, seen = reader.read(int(ends.lengths.sum()), chosen)
     unrecorded = unrecorded_steps(ends, horizon, config.gamma) if is_open.any() else None
     groups = Groups.by_lot(len(is_open))
     episodes = [Trajectories(ends.lengths, paid, own, config.gamma, unrecorded=unrecorded, lot=groups) for own in log_ratios]
@@ -89,8 +89,7 @@ def gather(
         if chosen.all():
             models = say(fitted, [(np.arange(len(chosen)), seen)], ends.lengths)
         else:
-            again = read_batches(dataset, policies, None, seen=True, horizon=horizon, rewards=rewards)
-            with contextlib.closing(again):
+            with contextlib.closing(replace(reader, weighs=False).batches(seen=True)) as again:
                 models = say(fitted, _numbered(again, chosen), ends.lengths)
         episodes = [replace(trajectories, model=model) for trajectories, model in zip(episodes, models, strict=True)]
     return Evidence(episodes, seen, horizon, is_open, begins_late)

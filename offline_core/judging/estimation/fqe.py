@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,10 +20,12 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.logged import inputs_of
-from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, TargetPolicy, rows_at_a_time, tensors_of
+from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, rows_at_a_time, tensors_of
 from offline_core.judging.estimation.q_function import QFunction, chosen, taken
 from offline_core.judging.estimation.q_table import QTable, Said, fitted_to
+from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.judging.estimation.trajectories import Model, spooled
+from offline_core.policies.head import Head
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.progress import Bar, progress
 from offline_core.runtime.seeding import derive_seed
@@ -35,15 +38,14 @@ class FQESteps:
     """N steps in R rows, and what policies would do in them.
 
     Arguments:
-        logged: with observations, actions and distribution inputs, see `read_logged`.
+        logged: with observations, actions and distribution inputs, see `LogReader`.
         policies: those of the inputs.
         horizon: steps that count; None: all until the episode terminates.
     """
 
     def __init__(self, logged: EpisodeBatch, policies: Sequence[TargetPolicy], horizon: int | None) -> None:
-        self.policies = policies
         self.observations = Observations(logged, policies[0].observation_space)
-        self.taken = tensors_of(logged, columns.ACTIONS)
+        self._taken = tensors_of(logged, columns.ACTIONS, policies[0].action_space)
         self.inputs = [torch.from_numpy(logged[inputs_of(number)]) for number in range(len(policies))]
         """The distribution inputs of each policy, (R, inputs)."""
         self.rows = torch.from_numpy(np.flatnonzero(logged.is_step))
@@ -67,13 +69,26 @@ class FQESteps:
 
     def actions(self, rows: Tensor) -> nested.Nested:
         """What was done in rows, nested (*rows, …)."""
-        taken = {path: leaf[rows] for path, leaf in self.taken.items()}
-        return nested.unflatten(taken, columns.ACTIONS, self.policies[0].action_space)
+        return nested.map_leaves(lambda leaf: leaf[rows], self._taken)
 
     def in_parts(self, function: QFunction, rows: Tensor) -> tuple[Tensor, ...]:
         """Rows in parts, each of as many as the function may look at together."""
         parts: tuple[Tensor, ...] = rows.split(rows_at_a_time(function.encoder.size, frames=function.frames))
         return parts
+
+    def values(self, function: QFunction, rows: Tensor, acting: Callable[[Tensor], nested.Nested]) -> Tensor:
+        """What the function says of rows, (rows,) float64.
+
+        Arguments:
+            acting: gives the actions in some rows as the function takes them.
+        """
+        parts = self.in_parts(function, rows)
+        seen = ((self.observations.at(part, frames=function.frames), self.remaining[part], acting(part)) for part in parts)
+        return torch.cat([function(*part) for part in seen]).double()
+
+    def done(self, head: Head, rows: Tensor) -> nested.Nested:
+        """What was done in rows, as a `QFunction` takes it."""
+        return taken(head, self.actions(rows))
 
     def fill_statistics(self, function: QFunction, steps: Tensor) -> None:
         """Fill the statistics by which the function's filters normalise what it sees."""
@@ -84,12 +99,22 @@ class FQESteps:
                 function.actions.update_statistics(self.actions(rows))
 
 
+class Member(NamedTuple):
+    """A Q function of an ensemble, fitted to the episodes of other parts than its own."""
+
+    function: QFunction
+    part: int
+    policy: int
+    number: int
+    """Within the ensemble."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """Q functions of policies, and which episodes each has not seen."""
 
-    functions: list[list[list[QFunction]]]
-    """Functions by part of the episodes, policy and member of the ensemble; each is fitted to the episodes of other parts."""
+    members: list[Member]
+    """An ensemble for each part of the episodes and each policy."""
     part: np.ndarray
     """(E,) int64, the part of each episode."""
     policies: Sequence[TargetPolicy]
@@ -102,32 +127,27 @@ class Fitted:
     def said_of(self, batch: EpisodeBatch, part: np.ndarray) -> Iterator[Said]:
         """What `QTable.said_of` gives, as the mean of an ensemble."""
         steps = FQESteps(batch, self.policies, self.horizon)
-        for policy in range(len(self.policies)):
+        for place, policy in enumerate(self.policies):
             start_values, errors, ends = np.zeros(len(part)), np.zeros(len(steps.rows)), np.zeros(len(part))
             for number in np.unique(part):
-                functions = self.functions[number][policy]
+                functions = [member.function for member in self.members if (member.part, member.policy) == (number, place)]
                 own = part == number
                 rows = steps.of(own)
                 generator = torch.Generator().manual_seed(derive_seed(self.seed, "last actions"))
-                values = _mean(self._values(function, policy, steps, steps.rows[rows] + 1, generator) for function in functions)
+                would, done = partial(self.would_do, place, steps, generator), partial(steps.done, policy.head)
+                values = _mean(steps.values(function, steps.rows[rows] + 1, would) for function in functions)
                 following = steps.goes_on[rows].double() * values
-                q = _mean(_taken_values(function, self.policies[policy], steps, rows) for function in functions)
+                q = _mean(steps.values(function, steps.rows[rows], done) for function in functions)
                 errors[rows.numpy()] = (steps.precise_rewards[rows] + self.gamma * following - q).numpy()
                 ends[own] = following[torch.isin(rows, steps.last)].numpy()
                 starts = steps.observations.starts[torch.from_numpy(np.flatnonzero(own))]
-                start_values[own] = _mean(
-                    self._values(function, policy, steps, starts, generator) for function in functions
-                ).numpy()
+                start_values[own] = _mean(steps.values(function, starts, would) for function in functions).numpy()
             yield start_values, errors, ends
 
-    def _values(self, function: QFunction, policy: int, steps: FQESteps, rows: Tensor, generator: Generator) -> Tensor:
-        """V of rows, (rows,) float64."""
-        head, values = self.policies[policy].head, []
-        for part in steps.in_parts(function, rows):
-            inputs = steps.inputs[policy][part]
-            actions = chosen(head, inputs, explore=self.explore, samples=self.config.action_samples, generator=generator)
-            values.append(function(steps.observations.at(part, frames=function.frames), steps.remaining[part], actions))
-        return torch.cat(values).double()
+    def would_do(self, policy: int, steps: FQESteps, generator: Generator, rows: Tensor) -> nested.Nested:
+        """What a policy would do in rows, as a `QFunction` takes it."""
+        head, samples = self.policies[policy].head, self.config.action_samples
+        return chosen(head, steps.inputs[policy][rows], explore=self.explore, samples=samples, generator=generator)
 
 
 def fit(
@@ -153,7 +173,7 @@ def fit(
     with one thread.
 
     Arguments:
-        logged: with the columns of `read_logged` that are seen by Q functions.
+        logged: with the columns of a `LogReader` that are seen by Q functions.
         horizon: steps of an episode that count; `logged` has no others. None: all until it terminates.
         returns: (E,) discounted, that were recorded.
         together: (E,) int64; episodes with the same number are fitted to, or asked about, together.
@@ -173,18 +193,16 @@ def fit(
         torch.random.fork_rng(devices=[]),
         progress(updates, what="fit Q functions", unit="update") as bar,
     ):
-        functions: list[list[list[QFunction]]] = []
+        members: list[Member] = []
         for number in range(part.max() + 1):
             learned = steps.of(fitted_to(part, number))
-            functions.append([])
-            for policy in policies:
-                functions[-1].append([])
+            for place, policy in enumerate(policies):
                 for member in range(config.ensemble):
                     torch.manual_seed(derive_seed(seed, "fqe", number, member) if member else derive_seed(seed, "fqe", number))
                     function = QFunction(policy, config.network, **scale, horizon=horizon, gamma=gamma).requires_grad_(True)
                     steps.fill_statistics(function, learned)
-                    functions[-1][-1].append(function)
-        fitted = Fitted(functions, part, policies, config, gamma, horizon, explore, seed)
+                    members.append(Member(function, number, place, member))
+        fitted = Fitted(members, part, policies, config, gamma, horizon, explore, seed)
         for group in _groups(fitted):
             _fit_together(fitted, group, steps, bar)
     return fitted
@@ -221,21 +239,6 @@ def _mean(values: Iterable[Tensor]) -> Tensor:
     return torch.stack([*values]).mean(dim=0)
 
 
-def _taken_values(function: QFunction, policy: TargetPolicy, steps: FQESteps, numbers: Tensor) -> Tensor:
-    """Q of recorded steps, (numbers,) float64."""
-    parts = steps.in_parts(function, steps.rows[numbers])
-    return torch.cat(
-        [
-            function(
-                steps.observations.at(part, frames=function.frames),
-                steps.remaining[part],
-                taken(policy.head, steps.actions(part)),
-            )
-            for part in parts
-        ]
-    ).double()
-
-
 def _parts(together: np.ndarray, folds: int, *, seed: int) -> np.ndarray:
     """(E,) the part of each episode; episodes that belong together are in the same part."""
     order = np.random.default_rng(derive_seed(seed, "fqe", "folds")).permutation(np.unique(together))
@@ -245,26 +248,10 @@ def _parts(together: np.ndarray, folds: int, *, seed: int) -> np.ndarray:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """One function of a stack."""
-
-    function: QFunction
-    part: int
-    policy: int
-    number: int
-
-
-def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
+def _groups(fitted: Fitted) -> Iterator[list[Member]]:
     """Yield functions that are fitted at once: of one shape, and as many as fit into memory with their batches."""
-    members = [
-        _Member(function, part, policy, number)
-        for part, policies in enumerate(fitted.functions)
-        for policy, ensemble in enumerate(policies)
-        for number, function in enumerate(ensemble)
-    ]
-    shapes: dict[Any, list[_Member]] = {}
-    for member in members:
+    shapes: dict[Any, list[Member]] = {}
+    for member in fitted.members:
         network = fitted.policies[member.policy].network
         shapes.setdefault((network.frames, network.image_layout, member.function.listed), []).append(member)
     for alike in shapes.values():
@@ -274,12 +261,12 @@ def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
         yield from (alike[begin : begin + at_once] for begin in range(0, len(alike), at_once))
 
 
-def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar: Bar) -> None:
+def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, bar: Bar) -> None:
     """Fit the functions of a group.
 
     Each ends as its target network: that is a mean of its last states, and so smoother than any of them.
     """
-    config, heads = fitted.config, [fitted.policies[member.policy].head for member in group]
+    config, head = fitted.config, fitted.policies[group[0].policy].head
     parameters, buffers = torch.func.stack_module_state([member.function for member in group])
     base = copy.deepcopy(group[0].function).requires_grad_(False)
     learning, target = _together(base), _together(copy.deepcopy(base).eval())
@@ -301,19 +288,13 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
         if has_future:
             with torch.no_grad():
                 choices = [
-                    chosen(
-                        head,
-                        steps.inputs[member.policy][to],
-                        explore=fitted.explore,
-                        samples=config.action_samples,
-                        generator=own,
-                    )
-                    for head, member, to, own in zip(heads, group, rows + 1, generators, strict=True)
+                    fitted.would_do(member.policy, steps, own, to)
+                    for member, own, to in zip(group, generators, rows + 1, strict=True)
                 ]
                 after = steps.observations.at(rows + 1, frames=base.frames)
                 following = target(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
                 wanted = wanted + fitted.gamma * steps.goes_on[numbers] * following
-        done = taken(heads[0], nested.map_leaves(lambda leaf: leaf.flatten(0, 1), steps.actions(rows)))
+        done = taken(head, nested.map_leaves(lambda leaf: leaf.flatten(0, 1), steps.actions(rows)))
         done = nested.map_leaves(lambda leaf: leaf.unflatten(0, rows.shape), done)  # noqa: B023
         before = steps.observations.at(rows, frames=base.frames)
         q = learning(parameters, buffers, before, steps.remaining[rows], done)

@@ -19,14 +19,8 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.index import first_parts
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.judging.estimation.observations import (
-    Observations,
-    TargetPolicy,
-    columns_read,
-    distribution_inputs,
-    leaves_of,
-    tensors_of,
-)
+from offline_core.judging.estimation.observations import Observations, tensors_of
+from offline_core.judging.estimation.target import TargetPolicy, columns_read, distribution_inputs
 from offline_core.judging.estimation.trajectories import spooled
 from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
@@ -43,18 +37,6 @@ LOG_BEHAVIOUR = "log_behaviour"
 """(R,) float64 log b(a|s); 0 where no method asks for it."""
 MOST_LOG = 1e-3
 """Largest logarithm of a probability: it is above 0 by no more than rounding."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weighing:
-    """How the weights of recorded actions are computed."""
-
-    behaviour: Policy | None
-    """The policy that acted; None: by the recorded `action_logp`."""
-    explore: bool
-    """See `log_probabilities`."""
-    reaches_bounds: bool = False
-    """See `log_probabilities`; True if the behaviour squashed, too: then both give an action at a bound the same density."""
 
 
 class Ends(NamedTuple):
@@ -77,46 +59,98 @@ def inputs_of(number: int) -> str:
     return f"inputs {number}"
 
 
-def read_logged(
-    dataset: Dataset,
-    policies: Sequence[TargetPolicy],
-    weighing: Weighing | None,
-    *,
-    steps: int,
-    seen: np.ndarray | None,
-    horizon: int | None = None,
-    rewards: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, EpisodeBatch | None]:
-    """(rewards (N,), log-ratios (policies, N), episodes that Q functions are fitted to) of a dataset, in its order.
+@dataclass(frozen=True)
+class LogReader:
+    """Reads the E episodes of a log that have a step, in their order, as estimates of several policies take them.
 
-    N are the steps that count, and log-ratios are log π(a|s) - log b(a|s), or 0 where no method asks for them. The episodes
-    have the columns of `weigh`, with those that a Q function sees (`obs`, `actions`, and `inputs_of` each policy), and the
-    last observations.
-
-    Memory: that of these episodes, and of a row group.
-
-    Arguments:
-        weighing: None: no method asks for log-ratios.
-        steps: N.
-        seen: (E,) bool, which ones Q functions are fitted to; None: no method fits one.
-        horizon: see `cut_to`.
-        rewards: see `read_batches`.
+    They are without the steps that do not count, of which N are left. Columns are `rewards` (float64), `terminateds`,
+    `LOG_RATIOS` and `LOG_BEHAVIOUR`. Where a Q function sees them, `obs`, `actions` and `inputs_of` each policy are there, too,
+    and the last observations.
 
     Raises:
         SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
     """
-    paid, log_ratios, kept, begin, step = spooled(steps), spooled(len(policies), steps), _Joined(), 0, 0
-    with contextlib.closing(
-        read_batches(dataset, policies, weighing, seen=seen is not None, horizon=horizon, rewards=rewards)
-    ) as batches:
-        for batch in batches:
-            if seen is not None and (chosen := seen[begin : begin + batch.num_episodes]).any():
-                kept.add(batch if chosen.all() else batch.select(chosen))
-            paid[step : step + len(batch)] = batch.of_steps(columns.REWARDS)
-            log_ratios[:, step : step + len(batch)] = batch.of_steps(LOG_RATIOS).T
-            begin, step = begin + batch.num_episodes, step + len(batch)
-    return paid, log_ratios, None if seen is None else kept.batch()
+
+    dataset: Dataset
+    policies: Sequence[TargetPolicy]
+    """Their observations are equal."""
+    horizon: int | None = None
+    """Steps of an episode that count; None: all."""
+    rewards: np.ndarray | None = None
+    """Of all recorded steps, in the place of those that were recorded."""
+    weighs: bool = False
+    """A method asks for log-ratios."""
+    behaviour: Policy | None = None
+    """The policy that acted; None: by the recorded `action_logp`."""
+    explore: bool = True
+    """See `log_probabilities`."""
+    reaches_bounds: bool = False
+    """See `log_probabilities`; True if the behaviour squashed, too: then both give an action at a bound the same density."""
+
+    def read(self, steps: int, seen: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, EpisodeBatch | None]:
+        """(rewards (N,), log-ratios (policies, N), episodes that Q functions are fitted to).
+
+        Memory: that of these episodes, and of a row group.
+
+        Arguments:
+            steps: N.
+            seen: (E,) bool, which ones Q functions are fitted to; None: no method fits one.
+        """
+        paid, log_ratios, kept, begin, step = spooled(steps), spooled(len(self.policies), steps), _Joined(), 0, 0
+        with contextlib.closing(self.batches(seen=seen is not None)) as batches:
+            for batch in batches:
+                if seen is not None and (chosen := seen[begin : begin + batch.num_episodes]).any():
+                    kept.add(batch if chosen.all() else batch.select(chosen))
+                paid[step : step + len(batch)] = batch.of_steps(columns.REWARDS)
+                log_ratios[:, step : step + len(batch)] = batch.of_steps(LOG_RATIOS).T
+                begin, step = begin + batch.num_episodes, step + len(batch)
+        return paid, log_ratios, None if seen is None else kept.batch()
+
+    def batches(self, *, seen: bool) -> Generator[EpisodeBatch]:
+        """All episodes, a row group at a time.
+
+        Arguments:
+            seen: with the columns that Q functions see.
+        """
+        if self.dataset.is_foreign:
+            raise not_imported(self.dataset.location.uri)
+        by_column = self.weighs and self.behaviour is None
+        with self.dataset.reading():
+            if by_column:
+                check_probabilities(self.dataset)
+            step = 0
+            with contextlib.closing(step_batches(self.dataset, self.policies, by_column, seen)) as batches:
+                for batch in batches:
+                    weighed = self._weighed(batch, seen=seen)
+                    if self.rewards is not None:
+                        paid = np.zeros(batch.rows)
+                        paid[batch.is_step] = self.rewards[step : step + len(batch)]
+                        weighed |= {columns.REWARDS: paid}
+                    step += len(batch)
+                    yield cut_to(weighed, self.horizon)
+
+    def _weighed(self, batch: EpisodeBatch, *, seen: bool) -> EpisodeBatch:
+        observations = Observations(batch, self.policies[0].observation_space)
+        inputs = [distribution_inputs(policy, observations) for policy in self.policies]
+        ratios, acted = np.zeros((batch.rows, len(self.policies))), np.zeros(batch.rows)
+        if self.weighs:
+            taken = tensors_of(batch, columns.ACTIONS, self.policies[0].action_space)
+            if self.behaviour is None:
+                acted = recorded_logs(batch, self.dataset.location.uri)
+            else:
+                said = distribution_inputs(self.behaviour, observations)
+                acted = log_probabilities(self.behaviour, said, taken, explore=True).numpy()
+            options = {"explore": self.explore, "reaches_bounds": self.reaches_bounds}
+            for number, policy in enumerate(self.policies):
+                ratios[:, number] = log_probabilities(policy, inputs[number], taken, **options).numpy() - acted
+        rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
+        leaves = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
+        leaves |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
+        if seen:
+            leaves |= batch.leaves(columns.OBS, columns.ACTIONS)
+            leaves |= {inputs_of(number): tensor.numpy() for number, tensor in enumerate(inputs)}
+        return replace(batch, columns=leaves)
 
 
 class _Joined:
@@ -143,47 +177,13 @@ class _Joined:
         return EpisodeBatch.concatenate(self._episodes) | self._columns if self._episodes else None
 
 
-def read_batches(
-    dataset: Dataset,
-    policies: Sequence[TargetPolicy],
-    weighing: Weighing | None,
-    *,
-    seen: bool,
-    horizon: int | None,
-    rewards: np.ndarray | None,
-) -> Generator[EpisodeBatch]:
-    """`weigh` of all episodes of a dataset that have a step, without the steps that do not count; see `read_logged`.
-
-    Arguments:
-        seen: with the columns that Q functions see.
-        rewards: (N,) of all recorded steps, in the place of those that were recorded.
-    """
-    uri = dataset.location.uri
-    by_column = weighing is not None and weighing.behaviour is None
-    if dataset.is_foreign:
-        raise not_imported(uri)
-    with dataset.reading():
-        if by_column:
-            check_probabilities(dataset)
-        step = 0
-        with contextlib.closing(step_batches(dataset, policies, by_column, seen)) as batches:
-            for batch in batches:
-                weighed = weigh(batch, policies, weighing, uri, seen=seen)
-                if rewards is not None:
-                    paid = np.zeros(batch.rows)
-                    paid[batch.is_step] = rewards[step : step + len(batch)]
-                    weighed |= {columns.REWARDS: paid}
-                step += len(batch)
-                yield cut_to(weighed, horizon)
-
-
 def cut_to(logged: EpisodeBatch, horizon: int | None) -> EpisodeBatch:
     """The same episodes without the steps that do not count."""
     return logged if horizon is None or (logged.lengths <= horizon).all() else logged.head(horizon)
 
 
 def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, Ends]:
-    """Of the E episodes of `read_logged`: what `first_parts` says, which ones begin after the first step, and how they end.
+    """Of the E episodes of a `LogReader`: what `first_parts` says, which ones begin after the first step, and how they end.
 
     Raises:
         EmptyDatasetError: there is no step.
@@ -216,36 +216,6 @@ def step_batches(
                 bar.update(len(batch))
 
 
-def weigh(
-    batch: EpisodeBatch, policies: Sequence[TargetPolicy], weighing: Weighing | None, uri: str, *, seen: bool
-) -> EpisodeBatch:
-    """`rewards` (float64), `terminateds`, `LOG_RATIOS` and `LOG_BEHAVIOUR` of a batch.
-
-    Arguments:
-        seen: with the columns that Q functions see.
-    """
-    observations = Observations(batch, policies[0].observation_space)
-    inputs = [distribution_inputs(policy, observations) for policy in policies]
-    ratios, acted = np.zeros((batch.rows, len(policies))), np.zeros(batch.rows)
-    if weighing is not None:
-        taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policies[0].action_space)
-        if weighing.behaviour is None:
-            acted = recorded_logs(batch, uri)
-        else:
-            said = distribution_inputs(weighing.behaviour, observations)
-            acted = log_probabilities(weighing.behaviour, said, taken, explore=True).numpy()
-        options = {"explore": weighing.explore, "reaches_bounds": weighing.reaches_bounds}
-        for number, policy in enumerate(policies):
-            ratios[:, number] = log_probabilities(policy, inputs[number], taken, **options).numpy() - acted
-    rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
-    leaves = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
-    leaves |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
-    if seen:
-        leaves |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
-        leaves |= {inputs_of(number): tensor.numpy() for number, tensor in enumerate(inputs)}
-    return replace(batch, columns=leaves)
-
-
 def recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
     """(R,) float64 recorded log-probabilities of a batch.
 
@@ -275,7 +245,7 @@ def _check_logs(logs: np.ndarray, batch: EpisodeBatch, uri: str) -> None:
         SchemaError: One is above 0, and the actions are choices.
     """
     numbers, rows = logs[batch.is_step], np.flatnonzero(batch.is_step)
-    is_choice = all(leaf.dtype.kind in "iub" for leaf in leaves_of(batch, columns.ACTIONS).values())
+    is_choice = all(leaf.dtype.kind in "iub" for leaf in batch.leaves(columns.ACTIONS).values())
     if not is_choice or not (wrong := numbers > MOST_LOG).any():
         return
     row = int(rows[wrong.argmax()])

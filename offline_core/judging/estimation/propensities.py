@@ -9,9 +9,9 @@ import numpy as np
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.estimation.diagnostics import ENOUGH_STEPS, STANDARD_ERRORS
 from offline_core.judging.estimation.logged import LOG_BEHAVIOUR
-from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.judging.estimation.q_function import is_listed
 from offline_core.judging.estimation.q_table import contexts_of, size_of, taken_of
+from offline_core.judging.estimation.target import TargetPolicy
 
 NOTICED = 0.02
 """How far a sum of probabilities may be from 1 for the precision of what was recorded."""

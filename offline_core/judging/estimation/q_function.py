@@ -7,7 +7,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from offline_core.data.episodes import nested
-from offline_core.judging.estimation.observations import TargetPolicy
+from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import Encoder

@@ -11,8 +11,8 @@ import torch
 
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.estimation.logged import inputs_of
-from offline_core.judging.estimation.observations import TargetPolicy, leaves_of
 from offline_core.judging.estimation.q_function import is_listed
+from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.policies.categorical import CategoricalHead
 
 MOST_CONTEXTS = 1_000
@@ -48,7 +48,7 @@ def contexts_of(logged: EpisodeBatch) -> Contexts | None:
 
     None if there are more than `MOST_CONTEXTS`, or if an observation is empty or too large to be a context.
     """
-    leaves = leaves_of(logged, columns.OBS).values()
+    leaves = logged.leaves(columns.OBS).values()
     rows = np.flatnonzero(logged.is_step)
     if not 0 < sum(leaf[:1].nbytes for leaf in leaves) <= MOST_BYTES:
         return None
@@ -162,12 +162,12 @@ def size_of(policy: TargetPolicy) -> int:
 def taken_of(batch: EpisodeBatch, policy: TargetPolicy) -> np.ndarray:
     """(N,) int64 numbers of the actions that were taken, from 0."""
     assert isinstance(policy.head, CategoricalHead)
-    [actions] = leaves_of(batch, columns.ACTIONS).values()
+    [actions] = batch.leaves(columns.ACTIONS).values()
     return np.asarray(actions.reshape(len(actions))[batch.is_step].astype(np.int64) - int(policy.head.starts[0]))
 
 
 def _keys(batch: EpisodeBatch, rows: np.ndarray) -> np.ndarray:
     """(rows,) the bytes of each observation."""
-    leaves = [np.ascontiguousarray(leaf[rows].reshape(len(rows), -1)) for leaf in leaves_of(batch, columns.OBS).values()]
+    leaves = [np.ascontiguousarray(leaf[rows].reshape(len(rows), -1)) for leaf in batch.leaves(columns.OBS).values()]
     joined = np.concatenate([leaf.view(np.uint8) for leaf in leaves], axis=1)
     return np.asarray(joined.view(f"V{joined.shape[1]}").reshape(len(rows)))

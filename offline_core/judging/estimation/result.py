@@ -49,6 +49,11 @@ def told_discount(gamma: float) -> str:
     return "" if gamma == 1 else f", discounted by {gamma:g}"
 
 
+def horizon_text(horizon: int | None) -> str:
+    """How many steps of an episode count, in words."""
+    return "until it terminates" if horizon is None else count_text(horizon, "step")
+
+
 def reward_name(history: Lineage) -> str:
     """What the reward is called in the files that a log was imported from; empty: several names, or none that says anything."""
     name = source_name(history, columns.REWARDS)
@@ -223,7 +228,5 @@ class OffPolicyResult(PolicyResult):
     @property
     def told_horizon(self) -> str:
         """The horizon in words."""
-        steps = "until it terminates" if self.horizon is None else count_text(self.horizon, "step")
-        if not self.open_episodes:
-            return steps
-        return f"{steps}, of which {100 * self.unrecorded_share:.3g} % were not recorded"
+        steps, share = horizon_text(self.horizon), f"{100 * self.unrecorded_share:.3g} %"
+        return f"{steps}, of which {share} were not recorded" if self.open_episodes else steps

@@ -15,10 +15,10 @@ from torch import Tensor
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.episodes.spaces import has_box, space_leaves
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.judging.estimation.observations import Observations, StatedPolicy, rows_at_a_time
+from offline_core.judging.estimation.observations import Observations, rows_at_a_time
 from offline_core.judging.estimation.rule import SqlRule
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig
@@ -47,7 +47,7 @@ Answer = Callable[[Nested], Any]
 
 def stated(
     uri: str, name: str, log: Dataset, *, manifest: PolicyManifest | None, noise: float | None, code: UserCode | None
-) -> StatedPolicy:
+) -> FunctionOfObservations | ProbabilityColumn:
     """The policy of a rule, a function, an ONNX file or a column, tried on the first episode of the log.
 
     Arguments:
@@ -105,8 +105,6 @@ class FunctionOfObservations:
         noise: standard deviation, in units of the actions; None: none.
     """
 
-    reads: tuple[str, ...] = ()
-
     def __init__(
         self,
         name: str,
@@ -124,7 +122,13 @@ class FunctionOfObservations:
         self._answer = answer
 
     def inputs_at(self, observations: Observations) -> Tensor:
-        """See `StatedPolicy`. What follows a terminal step is never asked about: it may be anything."""
+        """The inputs of its head for each observation, (R, inputs) float32.
+
+        What follows a terminal step is never asked about: it may be anything.
+
+        Raises:
+            ConfigError: It fails, or does not answer as it has to.
+        """
         frames = self.network.frames
         asked = _asked(observations.batch)
         size = sum(map(gym.spaces.flatdim, space_leaves(self.observation_space, columns.OBS).values()))
@@ -236,7 +240,7 @@ class ProbabilityColumn:
 
     def __init__(self, column: str, log: Dataset, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> None:
         self.observation_space, self.action_space = spaces
-        self.network, self.reads, self._column = NetworkConfig(), (column,), column
+        self.network, self.column = NetworkConfig(), column
         first = log.first_episode()
         extras = {} if first is None else first.extras
         if column not in extras or not isinstance(extras[column], np.ndarray):
@@ -256,13 +260,17 @@ class ProbabilityColumn:
         self.head = cast(Head, make_head(self.action_space, 2) if self.says_all else RecordedChance())
 
     def inputs_at(self, observations: Observations) -> Tensor:
-        values = observations.batch[self._column]
-        name = f"column {self._column!r}"
+        """The inputs of its head for each observation, (R, inputs) float32.
+
+        Raises:
+            ConfigError: The column has numbers that are no probabilities.
+        """
+        values = observations.batch[self.column]
+        name = f"column {self.column!r}"
         if self.says_all:
             return torch.from_numpy(log_chances(values, name)).float()
         values = values.reshape(len(values), 1).astype(np.float64)
-        is_density = isinstance(self.action_space, gym.spaces.Box)
-        check_chances(values, name, most=np.inf if is_density else 1.0)
+        check_chances(values, name, most=np.inf if has_box(self.action_space) else 1.0)
         with np.errstate(divide="ignore"):
             return torch.from_numpy(np.log(values)).float()
 

@@ -89,17 +89,20 @@ class Trajectories:
         while begin < len(self):
             end = max(begin + 1, int(np.searchsorted(ends, step + STEPS_AT_A_TIME, side="right")))
             until = int(ends[end - 1])
-            yield self._part(slice(begin, end), slice(step, until))
+            yield self._some(slice(begin, end), slice(step, until), self.groups.part(begin, end))
             begin, step = end, until
 
-    def _part(self, episodes: slice, steps: slice) -> Trajectories:
+    def _some(self, episodes: slice | np.ndarray, steps: slice | np.ndarray, lot: Groups | None) -> Trajectories:
         model = self.model
-        if model is not None:
-            model = Model(model.start_values[episodes], model.errors[steps], model.end_values[episodes])
-        unrecorded = None if self.unrecorded is None else self.unrecorded[episodes]
-        groups = self.groups.part(episodes.start, episodes.stop)
-        ratios = self.log_ratios[steps]
-        return Trajectories(self.lengths[episodes], self.rewards[steps], ratios, self.gamma, model, unrecorded, groups)
+        return Trajectories(
+            lengths=self.lengths[episodes],
+            rewards=self.rewards[steps],
+            log_ratios=self.log_ratios[steps],
+            gamma=self.gamma,
+            model=model and Model(model.start_values[episodes], model.errors[steps], model.end_values[episodes]),
+            unrecorded=None if self.unrecorded is None else self.unrecorded[episodes],
+            lot=lot,
+        )
 
     @cached_property
     def groups(self) -> Groups:
@@ -112,15 +115,7 @@ class Trajectories:
         Arguments:
             chosen: (E,) bool.
         """
-        steps, model = np.repeat(chosen, self.lengths), self.model
-        return Trajectories(
-            lengths=self.lengths[chosen],
-            rewards=self.rewards[steps],
-            log_ratios=self.log_ratios[steps],
-            gamma=self.gamma,
-            model=model and Model(model.start_values[chosen], model.errors[steps], model.end_values[chosen]),
-            unrecorded=None if self.unrecorded is None else self.unrecorded[chosen],
-        )
+        return self._some(chosen, np.repeat(chosen, self.lengths), None)
 
     @cached_property
     def starts(self) -> np.ndarray:

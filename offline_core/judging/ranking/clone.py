@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from offline_core.data.episodes import EpisodeBatch, columns, nested
-from offline_core.judging.estimation.observations import Observations, distribution_inputs, tensors_of
+from offline_core.judging.estimation.observations import Observations, tensors_of
+from offline_core.judging.estimation.target import distribution_inputs
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.sample import PARTS, Sample
 from offline_core.policies.categorical import CategoricalHead
@@ -74,12 +75,11 @@ class Clone:
         self._units = ActionUnits.of(spaces[1], sample.batch)
         spaces = spaces[0], self._units.space
         acted = self._units.of_batch(_finite(sample.batch))
-        actions = nested.unflatten(tensors_of(acted, columns.ACTIONS), columns.ACTIONS, spaces[1])
+        actions = tensors_of(acted, columns.ACTIONS, spaces[1])
         self._policies = []
         with torch_threads(1), progress(config.updates * PARTS, what="clone", unit="update") as bar:
             for number in range(PARTS):
-                rows = torch.from_numpy(np.flatnonzero(sample.part != number))
-                rows = rows if len(rows) else torch.arange(len(sample.part))
+                rows = torch.from_numpy(sample.outside(number))
                 seed = derive_seed(config.seed, "outliers", "clone", number)
                 policy = Policy(*spaces, NetworkConfig(hidden_sizes=[64, 64], normalize_observations=True), seed=seed)
                 policy.encoder.update_statistics(observations.at(rows))
@@ -103,7 +103,7 @@ class Clone:
                     continue
                 some, rows = finite.select(own & (batch.lengths > 0)), own[batch.episode]
                 inputs = distribution_inputs(policy, Observations(some, policy.observation_space))
-                actions = nested.unflatten(tensors_of(some, columns.ACTIONS), columns.ACTIONS, policy.action_space)
+                actions = tensors_of(some, columns.ACTIONS, policy.action_space)
                 logs = policy.head.log_prob(inputs, actions)
                 surprise[rows] = (-logs - policy.head.entropy(inputs)).double().numpy()
                 noise[rows] = noise_of(policy.head, inputs, actions, logs)

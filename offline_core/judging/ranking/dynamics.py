@@ -62,8 +62,7 @@ class Dynamics:
         lifted, wanted = self._lift(inputs), self._unit(targets)
         self._fits = []
         for number in range(PARTS):
-            others = np.flatnonzero(sample.part != number)
-            others = others if len(others) else np.arange(len(wanted))
+            others = sample.outside(number)
             x, y = lifted[others], wanted[others]
             error = np.square(y - x @ _ridge(x, y)).sum(axis=1)
             kept = error <= np.quantile(error, KEPT)

@@ -13,12 +13,12 @@ import numpy as np
 from scipy.stats import norm
 
 from offline_core.data.curation.scores import SCORES, write_scores
-from offline_core.data.datasets.dataset import Dataset, open_committed, size_and_hash
+from offline_core.data.datasets.dataset import Dataset, file_hash, open_committed
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.errors import ConfigError
 from offline_core.judging.ranking import features as f
 from offline_core.judging.ranking import reasons
 from offline_core.judging.ranking.advice import advise
@@ -34,7 +34,7 @@ from offline_core.judging.ranking.measures import (
     measures_of,
 )
 from offline_core.judging.ranking.result import Outlier, OutlierResult
-from offline_core.judging.ranking.sample import Lots, Sample, numbered
+from offline_core.judging.ranking.sample import Sample, numbered
 from offline_core.judging.ranking.trainings import Trained
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
@@ -92,7 +92,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
         OutlierResult,
         Location.of(output),
         [source.parent_entry],
-        _hash,
+        file_hash,
         outputs=lambda result: [result.scores],
         config=config,
     )
@@ -103,7 +103,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     distances = deviations(values, least_deviations(names, values), config.common_share)
     score = np.abs(distances).max(axis=1)
     order = np.argsort(-score, kind="stable")
-    medians = np.nanmedian(np.where(np.isfinite(values), values, np.nan), axis=0)
+    medians = np.nanmedian(known_of(values), axis=0)
     chosen = order[: int((score >= config.threshold).sum())]
     for i, standing in zip(chosen.tolist(), reasons.standings(values, distances, chosen), strict=True):
         found_by[i] = reasons.reason(names, standing, medians, looked.where(i), threshold=config.threshold)
@@ -131,6 +131,12 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     return result
 
 
+def known_of(values: np.ndarray) -> np.ndarray:
+    """(E, F) the values, NaN where one is not known, and 0 for a feature of which none is."""
+    finite = np.isfinite(values)
+    return np.where(finite, values, np.where(finite.any(axis=0), np.nan, 0.0))
+
+
 def deviations(values: np.ndarray, least: np.ndarray, common_share: float) -> np.ndarray:
     """(E, F) signed distances from the medians, in robust standard deviations of the side on which a value lies; NaN: 0.
 
@@ -144,29 +150,23 @@ def deviations(values: np.ndarray, least: np.ndarray, common_share: float) -> np
         least: (F,) the smallest deviation.
         common_share: at most a quarter; at least one and a half episodes.
     """
-    if not len(values):
-        return np.zeros_like(values)
     share = min(max(common_share, 1.5 / len(values)), 0.25)
-    finite = np.isfinite(values)
-    known = np.where(finite, values, np.nan)
-    empty = ~finite.any(axis=0)
-    known[:, empty] = 0.0
+    known = known_of(values)
     low, first, median, third, high = np.nanquantile(known, [share, 0.25, 0.5, 0.75, 1 - share], axis=0)
     by_quartile, by_tail = norm.ppf(0.75), norm.ppf(1 - share)
     above = np.maximum.reduce([(third - median) / by_quartile, (high - median) / by_tail, least])
     below = np.maximum.reduce([(median - first) / by_quartile, (median - low) / by_tail, least])
     offsets = known - median
     distances = offsets / np.where(offsets > 0, above, below)
-    return np.where(finite & ~empty, distances, 0.0)
+    return np.where(np.isfinite(values), distances, 0.0)
 
 
 def least_deviations(names: Sequence[str], values: np.ndarray) -> np.ndarray:
     """(F,) see `deviations`: of what all episodes have in common, a trifle is no outlier."""
-    known = np.where(np.isfinite(values), values, np.nan)
-    known[:, ~np.isfinite(values).any(axis=0)] = 0.0
-    median = np.abs(np.nanmedian(known, axis=0)) if len(values) else np.zeros(len(names))
-    sizes = dict(zip(names, median, strict=True))
-    farthest = np.nanmax(np.abs(known - np.nanmedian(known, axis=0)), axis=0) if len(values) else np.zeros(len(names))
+    known = known_of(values)
+    medians = np.nanmedian(known, axis=0)
+    sizes = dict(zip(names, np.abs(medians), strict=True))
+    farthest = np.nanmax(np.abs(known - medians), axis=0)
     least = np.array([_least(name, sizes) for name in names])
     return np.maximum(np.where(least > 0, least, LEAST_OF_FLAG * farthest), 1e-12)
 
@@ -209,26 +209,22 @@ class _Looked:
 
 
 def _look(source: Dataset, config: OutlierConfig) -> _Looked:
-    lots = Lots.of(source.ref.episodes, source.ref.steps, config)
-    sample = Sample.draw(source, lots)
-    if sample is None:
-        raise EmptyDatasetError(f"{source.location.uri} holds no steps to compare.", uri=source.location.uri)
+    sample = Sample.draw(source, config)
     dynamics = Dynamics(sample, seed=config.seed)
     clone, notes = _clone(sample, source.spaces, config)
     looked_at: list[Features] = []
-    lengths, noise = [], []
+    noise: list[np.ndarray] = []
     signals: dict[str, list[np.ndarray]] = {}
     ranges: list[tuple[np.ndarray, np.ndarray]] = []
     is_box = isinstance(source.spaces[1], gym.spaces.Box)
     for episodes, batch, numbers in numbered(source, what="outliers"):
-        part = lots.part[episodes]
+        part = sample.part_by_episode[episodes]
         observed, reward = dynamics.surprise(batch, numbers, part[batch.episode])
         surprises = {reasons.TRANSITIONS: observed, reasons.REWARDS: reward}
         if clone is not None:
             surprises[reasons.ACTIONS], clones_noise = clone.look(batch, part)
             noise.append(clones_noise)
         looked_at.append(features_of(batch, numbers) | _surprises(surprises, batch.offsets))
-        lengths.append(batch.lengths)
         if is_box and len(batch):
             taken = batch.columns[columns.ACTIONS].reshape(len(batch), -1)
             ranges.append((taken.min(axis=0), taken.max(axis=0)))
@@ -238,10 +234,10 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
     features[f.CUT] = cut_before(features)
     joined = {name: np.concatenate(parts) for name, parts in signals.items()}
     rewards = sample.numbers.of(columns.REWARDS).sum(axis=1)
-    all_lengths = np.concatenate(lengths)
+    lengths = features[f.LENGTH].astype(np.int64)
     measures = measures_of(
         features[f.RETURN],
-        all_lengths,
+        lengths,
         target=config.target_return,
         noise=np.concatenate(noise) if noise else None,
         coverage=coverage_of(sample, seed=config.seed),
@@ -249,7 +245,7 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         actions=ActionMeasures.of(source.spaces[1], sample, ranges),
         observations=ObservationScale.of(sample),
     )
-    offsets = np.concatenate([[0], np.cumsum(all_lengths)])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
     usual = {name: float(np.quantile(np.abs(signal), 0.9)) for name, signal in joined.items()}
     return _Looked(features, joined, usual, offsets, measures, notes)
 
@@ -275,8 +271,3 @@ def _surprises(signals: dict[str, np.ndarray], offsets: np.ndarray) -> Features:
         if name in (reasons.TRANSITIONS, reasons.REWARDS):
             features[f"largest {name}"] = of_all(np.maximum.reduceat(np.abs(signal), starts), rows)
     return features
-
-
-def _hash(uri: str) -> str | None:
-    file = Location.of(uri)
-    return size_and_hash(file)[1] if file.is_file() else None

@@ -10,7 +10,7 @@ import numpy as np
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.quality.steps import StepBatch, step_batches
-from offline_core.errors import SchemaError
+from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.steps import StepNumbers, next_observations, numbers_of
 from offline_core.runtime.progress import progress
@@ -20,26 +20,8 @@ PARTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lots:
-    """Which part each of E episodes is in, and which ones are fitted to."""
-
-    part: np.ndarray
-    """(E,) int64"""
-    seen: np.ndarray
-    """(E,) bool"""
-
-    @classmethod
-    def of(cls, episodes: int, steps: int, config: OutlierConfig) -> Lots:
-        """Draw parts of equal size by lot, and as many episodes to fit to as have about `max_steps` steps."""
-        rng = np.random.default_rng(derive_seed(config.seed, "outliers", "parts"))
-        part = np.arange(episodes) % PARTS
-        rng.shuffle(part)
-        return cls(part, rng.random(episodes) < config.max_steps / max(1, steps))
-
-
-@dataclass(frozen=True, slots=True)
 class Sample:
-    """The steps of the episodes that are fitted to."""
+    """The steps of the episodes that are fitted to; of each part, models are fitted to the other."""
 
     batch: EpisodeBatch
     """Observations and actions as they are stored."""
@@ -48,31 +30,48 @@ class Sample:
     """(N, …) float64, see `next_observations`."""
     part: np.ndarray
     """(N,) the part of each step."""
+    part_by_episode: np.ndarray
+    """(E,) int64, the part of each episode of the dataset."""
 
     @classmethod
-    def draw(cls, dataset: Dataset, lots: Lots) -> Sample | None:
-        """Read the steps of the episodes that were drawn; None if no episode with a step was."""
+    def draw(cls, dataset: Dataset, config: OutlierConfig) -> Sample:
+        """Put all episodes into parts of equal size by lot, and read as many as have about `max_steps` steps.
+
+        Raises:
+            EmptyDatasetError: No episode with a step was drawn.
+            SchemaError: The episodes do not have the same columns.
+        """
+        rng = np.random.default_rng(derive_seed(config.seed, "outliers", "parts"))
+        part_by_episode = np.arange(dataset.ref.episodes) % PARTS
+        rng.shuffle(part_by_episode)
+        seen = rng.random(len(part_by_episode)) < config.max_steps / max(1, dataset.ref.steps)
         batches, numbers, following, part = [], [], [], []
         for episodes, batch, step_numbers in numbered(dataset, what="sample"):
-            chosen = lots.seen[episodes] & (batch.lengths > 0)
+            chosen = seen[episodes] & (batch.lengths > 0)
             if not chosen.any():
                 continue
             rows = chosen[batch.episode]
-            named = {name: leaf for name, leaf in batch.columns.items() if name.partition("/")[0] in _MODELLED}
-            plain = EpisodeBatch(columns=named, offsets=batch.offsets)
-            batches.append(plain.select(chosen))
+            modelled = EpisodeBatch(columns=batch.leaves(columns.OBS, columns.ACTIONS), offsets=batch.offsets)
+            batches.append(modelled.select(chosen))
             numbers.append(step_numbers.values[rows])
             following.append(next_observations(batch)[rows])
-            part.append(lots.part[episodes][batch.episode][rows])
+            part.append(part_by_episode[episodes][batch.episode][rows])
         if not batches:
-            return None
+            uri = dataset.location.uri
+            raise EmptyDatasetError(f"{uri} holds no steps to compare.", uri=uri)
         joined = EpisodeBatch.concatenate(batches)
         return cls(
             joined,
             StepNumbers(step_numbers.names, step_numbers.columns, np.concatenate(numbers)),
             np.concatenate(following),
             np.concatenate(part),
+            part_by_episode,
         )
+
+    def outside(self, part: int) -> np.ndarray:
+        """The steps of all other parts than this one; all steps where there are no others."""
+        others = np.flatnonzero(self.part != part)
+        return others if len(others) else np.arange(len(self.part))
 
 
 def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepBatch, StepNumbers]]:
@@ -94,6 +93,3 @@ def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepB
             yield np.arange(begin, begin + batch.num_episodes), batch, numbers
             begin += batch.num_episodes
             bar.update(len(batch))
-
-
-_MODELLED = (columns.OBS, columns.ACTIONS)

@@ -51,24 +51,21 @@ def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> StepNum
     names: list[str] = []
     roots: list[str] = []
     parts: list[np.ndarray] = []
-    for path, leaf in batch.columns.items():
-        root = path.partition("/")[0]
-        if root in COMPARED and leaf.dtype.kind in "fiub":
+    for path, leaf in batch.leaves(*COMPARED).items():
+        if leaf.dtype.kind in "fiub":
             space = batch.action_space if path == columns.ACTIONS else None
             for name, values in _numbers(path, leaf, space, made_of, labels):
                 names.append(name)
-                roots.append(root)
+                roots.append(path.partition("/")[0])
                 parts.append(values)
     return StepNumbers(names, roots, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
 
 
 def next_observations(batch: StepBatch) -> np.ndarray:
     """(N, …) float64 numbers of the observations after the steps, in the order of `numbers_of`."""
-    paths = [path for path in batch.columns if path.partition("/")[0] == columns.OBS]
-    leaves = [batch.columns[columns.NEW_OBS + path[len(columns.OBS) :]] for path in paths]
-    parts = [
-        v for path, leaf in zip(paths, leaves, strict=True) for _, v in _numbers(path, leaf, None) if leaf.dtype.kind in "fiub"
-    ]
+    paths = [path for path, leaf in batch.leaves(columns.OBS).items() if leaf.dtype.kind in "fiub"]
+    following = {path: batch.columns[columns.NEW_OBS + path.removeprefix(columns.OBS)] for path in paths}
+    parts = [values for path, leaf in following.items() for _, values in _numbers(path, leaf, None)]
     return np.column_stack(parts) if parts else np.zeros((len(batch), 0))
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import RUNS
-from offline_core.judging.sweeps.settings import Setting, refuse
+from offline_core.judging.sweeps.settings import Setting, each
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
@@ -19,7 +18,7 @@ from offline_core.learning.train import found_result, train
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One training of a sweep; small, and sent to the process that trains."""
+    """A setting, and one training of it; small, and sent to the process that trains."""
 
     setting: Setting
     run: Run
@@ -32,6 +31,11 @@ class PlannedRun:
     def name(self) -> str:
         return f"{self.setting.name}, seed {self.seed}"
 
+    def with_seed(self, seed: int) -> PlannedRun:
+        """The run of this seed, in a folder of its own."""
+        config, output = self.run.config.model_copy(update={"seed": seed}), Location.of(self.run.output).child(str(seed)).uri
+        return replace(self, run=replace(self.run, config=config, output=output))
+
     def done(self) -> TrainingResult | None:
         """The result of the training, if it exists."""
         return found_result(self.run)
@@ -42,28 +46,25 @@ class PlannedRun:
         return train(run.config, dataset=run.dataset.uri, version=version, output=run.output, loaded=loaded)
 
 
-def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, version: int | None) -> list[Run]:
-    """Return a run of each setting; all learn from the same version of the dataset.
+def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, version: int | None) -> list[PlannedRun]:
+    """Return a run of each setting, of no seed yet; all learn from the same version of the dataset.
 
     Raises:
         ConfigError: Some settings cannot be trained; the message lists all that is wrong.
         StorageError, DataError: The dataset cannot be opened.
     """
-    runs: list[Run] = []
-    wrong: dict[str, list[str]] = {}
-    for setting in settings:
-        try:
-            run = asked_run(_alone(setting.config), dataset, folder_of(output, setting), version)
-        except ConfigError as error:
-            wrong.setdefault(str(error), []).append(setting.name)
-            continue
+
+    def run_of(setting: Setting) -> PlannedRun:
+        nonlocal dataset, version
+        folder = Location.of(output).child(f"{RUNS}/{setting.digest}").uri
+        run = asked_run(_alone(setting.config), dataset, folder, version)
         dataset, version = run.dataset.uri, version or run.dataset.version or None  # of data@tag, what the tag names
-        runs.append(run)
-    refuse(wrong, "cannot be trained")
-    return runs
+        return PlannedRun(setting, run)
+
+    return each(settings, run_of, lambda setting: setting.name, "cannot be trained")
 
 
-def check_runs(settings: Sequence[Setting], runs: Sequence[Run]) -> None:
+def check_runs(asked: Sequence[PlannedRun]) -> None:
     """Check by the networks of these settings that each can be trained.
 
     Raises:
@@ -71,31 +72,17 @@ def check_runs(settings: Sequence[Setting], runs: Sequence[Run]) -> None:
     """
     from offline_core.learning.work import check_environment, check_run  # here, for what is reused needs no Torch
 
-    wrong: dict[str, list[str]] = {}
-    for setting, run in zip(settings, runs, strict=True):
-        try:
-            algorithm = run.networks()
-            check_run(run, algorithm)
-            check_environment(run, algorithm)
-        except ConfigError as error:
-            wrong.setdefault(str(error), []).append(setting.name)
-    refuse(wrong, "cannot be trained")
+    def check(planned: PlannedRun) -> None:
+        algorithm = planned.run.networks()
+        check_run(planned.run, algorithm)
+        check_environment(planned.run, algorithm)
+
+    each(asked, check, lambda planned: planned.setting.name, "cannot be trained")
 
 
-def planned_runs(config: SweepConfig, settings: Sequence[Setting], asked: Sequence[Run]) -> list[PlannedRun]:
+def planned_runs(config: SweepConfig, asked: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Return all runs, setting by setting."""
-    runs: list[PlannedRun] = []
-    for setting, run in zip(settings, asked, strict=True):
-        for seed in config.all_seeds:
-            seeded = run.config.model_copy(update={"seed": seed})
-            planned = replace(run, config=seeded, output=Location.of(run.output).child(str(seed)).uri)
-            runs.append(PlannedRun(setting, planned))
-    return runs
-
-
-def folder_of(output: str, setting: Setting) -> str:
-    """Return the folder of a setting's runs."""
-    return Location.of(output).child(f"{RUNS}/{setting.digest}").uri
+    return [planned.with_seed(seed) for planned in asked for seed in config.all_seeds]
 
 
 def _alone(config: TrainingConfig) -> TrainingConfig:

@@ -55,16 +55,17 @@ def run_all(runs: Sequence[PlannedRun], done: Mapping[int, TrainingResult], para
     return [outcomes[number] for number in range(len(runs))]
 
 
-def parallel_runs(parallel: Literal["auto"] | int, waiting: int, checked: Sequence[Run]) -> int:
+def parallel_runs(parallel: Literal["auto"] | int, waiting: int, asked: Sequence[PlannedRun]) -> int:
     """Return how many of the waiting runs train at once.
 
     Arguments:
-        checked: a run of each setting.
+        asked: a run of each setting.
 
     Raises:
         ConfigError: Several are to, and they have learners or prelearners of their own.
     """
-    alone = all(run.config.compute.learners == 0 and run.config.data.prelearners in (0, "auto") for run in checked)
+    runs = [planned.run for planned in asked]
+    alone = all(run.config.compute.learners == 0 and run.config.data.prelearners in (0, "auto") for run in runs)
     if parallel != "auto":
         if parallel > 1 and not alone:
             raise ConfigError(
@@ -74,9 +75,9 @@ def parallel_runs(parallel: Literal["auto"] | int, waiting: int, checked: Sequen
         return min(parallel, max(1, waiting))
     if not alone or waiting < 2:
         return 1
-    held = max([resident_bytes(run.source, run.steps) for run in checked if not (run.streamed or is_shared(run))], default=1)
+    held = max([resident_bytes(run.source, run.steps) for run in runs if not (run.streamed or is_shared(run))], default=1)
     room = max(1, psutil.virtual_memory().available // 3 // held)
-    return min(waiting, _cpus() // max(run.config.compute.threads for run in checked), room) or 1
+    return min(waiting, _cpus() // max(run.config.compute.threads for run in runs), room) or 1
 
 
 def _cpus() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,7 @@ from offline_core.judging.estimation.contenders import MOST, Contender, contende
 from offline_core.judging.sweeps.config import Score, SweepConfig
 from offline_core.judging.sweeps.result import FailedRun, SweptRun
 from offline_core.judging.sweeps.runs import PlannedRun, check_runs
-from offline_core.judging.sweeps.settings import Setting
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy
 from offline_core.runtime.config import without_defaults
@@ -29,7 +27,6 @@ from offline_core.runtime.config import without_defaults
 if TYPE_CHECKING:
     from offline_core.judging.decisions.judging import Held
     from offline_core.judging.decisions.sides import Side
-    from offline_core.judging.estimation.observations import TargetPolicy
 
 
 LEAST_RESAMPLES = 10
@@ -82,19 +79,6 @@ class LogEstimates:
         """What the scores are made from, but for the policies."""
         return [self.log.parent_entry, *([] if self.model is None else [self.model.parent])]
 
-    def check(self, policies: Mapping[str, TargetPolicy]) -> None:
-        """Check that policies, trained or not, can be estimated so.
-
-        Arguments:
-            policies: by what an error calls them.
-
-        Raises:
-            ConfigError: They do not fit the log.
-        """
-        from offline_core.judging.decisions.work import check  # here, for what is reused needs no Torch
-
-        check(self.config, self.log, policies, self.model)
-
     @functools.cached_property
     def side(self) -> Side:
         """The log, with a model of what acted: it is fitted now if it is needed and not there.
@@ -142,15 +126,17 @@ class Scoring:
     estimates: LogEstimates | None
     """What a log says of the policies; None if the score is of the training itself."""
 
-    def check(self, settings: Sequence[Setting], runs: Sequence[Run]) -> None:
+    def check(self, asked: Sequence[PlannedRun]) -> None:
         """Check that policies of these settings can be scored so.
 
         Raises:
             ConfigError: They cannot be estimated from the data.
         """
-        if self.estimates is not None:
-            named = zip(settings, runs, strict=True)
-            self.estimates.check({setting.name: run.networks().policy for setting, run in named})
+        if (estimates := self.estimates) is not None:
+            from offline_core.judging.decisions.work import check  # here, for what is reused needs no Torch
+
+            policies = {planned.setting.name: planned.run.networks().policy for planned in asked}
+            check(estimates.config, estimates.log, policies, estimates.model)
 
     def begin(self) -> None:
         """Fit what scores need before anything is trained, so that it fails early.
@@ -198,7 +184,7 @@ class Scoring:
         )
 
 
-def scoring_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Run], output: str) -> Scoring:
+def scoring_of(config: SweepConfig, asked: Sequence[PlannedRun], output: str) -> Scoring:
     """Return how runs are scored, `auto` decided.
 
     Raises:
@@ -206,13 +192,13 @@ def scoring_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[
         CheckpointError: There is no policy where `estimate.behaviour` says.
         DataError: The data to estimate from cannot be opened, or is of another format: import it first.
     """
-    score, log_uri = score_of(config, settings, runs), config.judged_on
+    score, log_uri = score_of(config, asked), config.judged_on
     if score != "estimate" or log_uri is None:
         return Scoring(score, None)
     return Scoring(score, LogEstimates.of(config, open_committed(log_uri), Location.of(output)))
 
 
-def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Run]) -> Score:
+def score_of(config: SweepConfig, asked: Sequence[PlannedRun]) -> Score:
     """Return what all of these runs can be compared by.
 
     Raises:
@@ -221,44 +207,45 @@ def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Ru
     order: tuple[Score, ...] = ("last_return", "held_out_loss", "estimate") if config.score == "auto" else (config.score,)
     reasons: dict[Score, str] = {}
     for score in order:
-        if (reason := _not_scored(score, settings, runs, config.judged_on)) is None:
+        if (reason := _not_scored(score, asked, config.judged_on)) is None:
             return score
         reasons[score] = reason
     why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    held_out = held_out_beside(runs[0].dataset)
+    data = asked[0].run.dataset
+    held_out = held_out_beside(data)
     if "estimate" not in reasons:
         said = ""
     elif held_out is not None:
         said = f" To estimate from what was held out: estimate_on={held_out}."
     else:
-        data = runs[0].dataset
         side = f"estimate_on={data.uri}-split/held_out"
         said = f" Split first ({splitting(data)}), sweep its train side, and estimate from the other: {side}."
     raise ConfigError(f"There is nothing to compare the runs by ({why}).{said}")
 
 
-def _not_scored(score: Score, settings: Sequence[Setting], runs: Sequence[Run], log_uri: str | None) -> str | None:
+def _not_scored(score: Score, asked: Sequence[PlannedRun], log_uri: str | None) -> str | None:
     """Why runs do not have this score; None if they do. Only a held-out loss needs their networks to tell, and checks them."""
     match score:
         case "last_return" | "best_return":
-            return _not_played(runs)
+            return _not_played(asked)
         case "held_out_loss":
-            return _losses_do_not_compare(settings, runs)
+            return _losses_do_not_compare(asked)
     return None if log_uri else "no data to estimate from is named (estimate_on, training.evaluation.held_out)"
 
 
-def _not_played(runs: Sequence[Run]) -> str | None:
-    if all(run.played_in is not None for run in runs):
+def _not_played(asked: Sequence[PlannedRun]) -> str | None:
+    if all(planned.run.played_in is not None for planned in asked):
         return None
     return "the policy is not played (training.evaluation.environment, training.evaluation.play)"
 
 
-def _losses_do_not_compare(settings: Sequence[Setting], runs: Sequence[Run]) -> str | None:
+def _losses_do_not_compare(asked: Sequence[PlannedRun]) -> str | None:
+    runs = [planned.run for planned in asked]
     if any(run.played_in is not None for run in runs):
         return "the policy is played, so the best one is not that of the lowest loss (training.evaluation.play)"
     if any(run.held_out is None for run in runs):
         return "no data is held out (training.evaluation.held_out)"
-    check_runs(settings, runs)
+    check_runs(asked)
     if other := next((run for run in runs if not run.algorithm.loss_compares), None):
         return f"the losses of {other.config.algorithm} depend on values that are learned, too"
     losses = {(str(run.config.algorithm), str(run.config.chosen)) for run in runs}

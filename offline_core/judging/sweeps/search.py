@@ -73,19 +73,17 @@ class Search:
             if math.isfinite(score):
                 study.add_trial(self._trial(draw, score))
         asked = study.ask(self._distributions).params
-        return {path: choice[asked[path]] if isinstance(choice, list) else asked[path] for path, choice in self._random}
+        return {
+            path: choice[asked[path]] if isinstance(choice, list) else asked[path]
+            for path, choice in self._config.random.items()
+        }
 
     def _trial(self, draw: Parameters, score: float) -> FrozenTrial:
         import optuna
 
-        numbers = {
-            path: _index(choice, draw[path]) if isinstance(choice, list) else draw[path] for path, choice in self._random
-        }
+        random = self._config.random.items()
+        numbers = {path: _index(choice, draw[path]) if isinstance(choice, list) else draw[path] for path, choice in random}
         return optuna.trial.create_trial(params=numbers, distributions=self._distributions, value=score)
-
-    @property
-    def _random(self) -> list[tuple[str, Distribution | list[Any]]]:
-        return [*self._config.random.items()]
 
 
 def _index(choices: list[Any], value: Any) -> int:

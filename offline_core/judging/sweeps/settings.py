@@ -7,9 +7,9 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, TypeVar, Union
 
 import numpy as np
 from pydantic import BaseModel
@@ -24,6 +24,8 @@ from offline_core.runtime.seeding import derive_seed
 
 Parameters = dict[str, Any]
 """Values by dotted path."""
+Asked = TypeVar("Asked")
+Made = TypeVar("Made")
 FIRST_SAMPLES = 10
 """Samples that a search draws at random, before there is anything to learn from; Optuna's own number."""
 
@@ -58,15 +60,14 @@ def settings_of(config: SweepConfig) -> list[Setting]:
         ConfigError: Some are no parameters of a training; the message lists all that is wrong.
     """
     settings: dict[str, Setting] = {}
-    wrong: dict[str, list[str]] = {}
-    for parameters in combinations(config):
-        try:
-            setting = setting_of(config, parameters)
-        except ConfigError as error:
-            wrong.setdefault(str(error), []).append(Setting(parameters, config.training).name)
-            continue
+    made = each(
+        combinations(config),
+        lambda parameters: setting_of(config, parameters),
+        lambda parameters: Setting(parameters, config.training).name,
+        "cannot be",
+    )
+    for setting in made:
         settings.setdefault(setting.digest, setting)
-    refuse(wrong, "cannot be")
     return [*settings.values()]
 
 
@@ -77,24 +78,33 @@ def setting_of(config: SweepConfig, parameters: Parameters) -> Setting:
         ConfigError: They cannot be.
     """
     training = parse(TrainingConfig, _with(config.training.model_dump(exclude_unset=True), parameters))
-    return Setting(_effective(parameters, training), training)
+    own = {path: value for path, value in parameters.items() if path.partition(".")[0] not in training.unused}
+    return Setting(own, training)
 
 
-def refuse(wrong: Mapping[str, list[str]], what: str) -> None:
-    """Raise one error for all settings that are wrong.
+def each(asked: Iterable[Asked], make: Callable[[Asked], Made], name: Callable[[Asked], str], what: str) -> list[Made]:
+    """Return what a function makes of each setting.
 
     Arguments:
-        wrong: names of settings by what is wrong with them.
+        make: raises a ConfigError for a setting that cannot be.
+        name: of a setting, for messages.
         what: "cannot be trained".
 
     Raises:
-        ConfigError: There are some.
+        ConfigError: Some settings cannot be; the message lists all that is wrong.
     """
-    if not wrong:
-        return
-    lines = [f"{_few(names)}: {message}" for message, names in wrong.items()]
-    number = sum(map(len, wrong.values()))
-    raise ConfigError("\n".join([f"Nothing was started, as {number:,} of the settings {what}:", *lines]))
+    made: list[Made] = []
+    wrong: dict[str, list[str]] = {}
+    for setting in asked:
+        try:
+            made.append(make(setting))
+        except ConfigError as error:
+            wrong.setdefault(str(error), []).append(name(setting))
+    if wrong:
+        lines = [f"{_few(names)}: {message}" for message, names in wrong.items()]
+        number = sum(map(len, wrong.values()))
+        raise ConfigError("\n".join([f"Nothing was started, as {number:,} of the settings {what}:", *lines]))
+    return made
 
 
 def combinations(config: SweepConfig) -> Iterator[Parameters]:
@@ -173,11 +183,6 @@ def _with(base: Mapping[str, Any], parameters: Parameters) -> dict[str, Any]:
             level[group] = level = dict(inner)
         level[last] = value
     return merged
-
-
-def _effective(parameters: Parameters, config: TrainingConfig) -> Parameters:
-    """The parameters without those of other algorithms than the chosen one."""
-    return {path: value for path, value in parameters.items() if path.partition(".")[0] not in config.unused}
 
 
 def _text(value: Any) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from offline_core.judging.estimation.bootstrap import resampled, resampled_counts
-
-Aggregate = Callable[[np.ndarray], np.ndarray]
-"""A function of the scores of all runs: (…, N) → (…,)."""
 
 
 def interquartile_mean(scores: np.ndarray) -> Any:
@@ -20,10 +17,8 @@ def interquartile_mean(scores: np.ndarray) -> Any:
     return np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut].mean(axis=-1)
 
 
-def interval(
-    aggregate: Aggregate, scores: np.ndarray, *, resamples: int, confidence: float, seed: int
-) -> tuple[float, float] | None:
-    """(low, high) of an aggregate of the scores (N,) of runs, by the percentiles of runs that are drawn anew (Efron 1979).
+def interval(scores: np.ndarray, *, resamples: int, confidence: float, seed: int) -> tuple[float, float] | None:
+    """(low, high) of the interquartile mean of runs' scores (N,), by the percentiles of runs drawn anew (Efron 1979).
 
     Returns None for a single run, which says nothing of others.
 
@@ -33,8 +28,8 @@ def interval(
     """
     if len(scores) < 2:
         return None
-    aggregates = [aggregate(scores[drawn]) for drawn in resampled(len(scores), resamples=resamples, seed=seed)]
-    low, high = np.quantile(np.concatenate(aggregates), _ends(confidence))
+    means = [interquartile_mean(scores[drawn]) for drawn in resampled(len(scores), resamples=resamples, seed=seed)]
+    low, high = np.quantile(np.concatenate(means), _ends(confidence))
     return float(low), float(high)
 
 

@@ -26,7 +26,6 @@ from offline_core.judging.sweeps.scoring import Scoring, score_of, scoring_of
 from offline_core.judging.sweeps.search import Search
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.judging.sweeps.statistics import expected_best, interquartile_mean, interval, learning_curve
-from offline_core.learning.run import Run
 from offline_core.policies.manifest import fingerprint_of
 from offline_core.runtime.config import without_defaults
 from offline_core.runtime.ray_session import ray_session
@@ -87,10 +86,11 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
         if any(setting.config.data.reads_by_ray for setting in settings) or _joins_cluster(config):
             stack.enter_context(ray_session())
         asked = asked_runs(settings, dataset=dataset, output=output, version=version)
-        scoring = scoring_of(config, settings, asked, output)
-        runs = planned_runs(config, settings, asked)
-        shows = all(run.changes_show for run in asked)
-        operation, parents = _identifying(config, runs, asked, scoring)
+        scoring = scoring_of(config, asked, output)
+        runs = planned_runs(config, asked)
+        shows = all(planned.run.changes_show for planned in asked)
+        data = asked[0].run.dataset
+        operation, parents = _identifying(config, runs, scoring)
         begun = yield StoredResult(
             SweepResult,
             Location.of(output),
@@ -102,8 +102,8 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             is_whole=lambda result: not result.failures,
             starts_itself=True,
         )
-        check_runs(settings, asked)
-        scoring.check(settings, asked)
+        check_runs(asked)
+        scoring.check(asked)
         begun.start()
         start = time.time()
         scoring.begin()
@@ -113,14 +113,14 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
         outcomes = scoring.swept(runs, trained)
         while search is not None:
             scores, minimize = scores_of(runs, outcomes), sign_of(scoring.score) < 0
-            if not (more := search.next(settings, scores, minimize=minimize)):
+            if not (found := search.next([planned.setting for planned in asked], scores, minimize=minimize)):
                 break
-            settings += more
-            asked += asked_runs(more, dataset=asked[0].dataset.uri, output=output, version=asked[0].dataset.version or None)
-            score_of(config.model_copy(update={"score": scoring.score}), settings, asked)
-            check_runs(more, asked[-len(more) :])
-            scoring.check(more, asked[-len(more) :])
-            runs = planned_runs(config, settings, asked)
+            more = asked_runs(found, dataset=data.uri, output=output, version=data.version or None)
+            asked += more
+            score_of(config.model_copy(update={"score": scoring.score}), asked)
+            check_runs(more)
+            scoring.check(more)
+            runs = planned_runs(config, asked)
             trained += _trained(config, runs[len(trained) :], asked)
             outcomes = scoring.swept(runs, trained)
         result = summary(
@@ -128,7 +128,7 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             runs,
             outcomes,
             scoring.score,
-            dataset=asked[0].dataset,
+            dataset=data,
             estimated_on=None if scoring.estimates is None else scoring.estimates.log.ref,
             seconds=time.time() - start,
         )
@@ -158,12 +158,8 @@ def summary(
     failures = [outcome for outcome in outcomes if isinstance(outcome, FailedRun)]
     if len(failures) == len(runs):
         raise sweep_error(failures, len(runs))
-    by_folder: dict[str, list[tuple[PlannedRun, SweptRun]]] = {}
-    for run, outcome in zip(runs, outcomes, strict=True):
-        if isinstance(outcome, SweptRun):
-            by_folder.setdefault(Location.of(run.run.output).parent.uri, []).append((run, outcome))
     sign = sign_of(score)
-    settings = [_swept(config, folder, made) for folder, made in by_folder.items()]
+    settings = [_swept(config, folder, made) for folder, made in _by_setting(runs, outcomes).items()]
     settings.sort(key=lambda setting: -sign * setting.interquartile_mean)  # of equals the first in the grid
     best = max(settings[0].runs, key=lambda run: sign * run.score)
     by_algorithm: dict[str, list[float]] = {}
@@ -192,11 +188,21 @@ def _unseen(config: SweepConfig, dataset: DatasetRef) -> str | None:
 
 def scores_of(runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]) -> dict[str, float]:
     """Return the interquartile mean of each setting with a trained run, by its digest."""
-    scores_by_digest: dict[str, list[float]] = {}
+    return {
+        made[0][0].setting.digest: float(interquartile_mean(np.array([swept.score for _, swept in made])))
+        for made in _by_setting(runs, outcomes).values()
+    }
+
+
+def _by_setting(
+    runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]
+) -> dict[str, list[tuple[PlannedRun, SweptRun]]]:
+    """The trained runs of each setting, by the folder that they share."""
+    by_folder: dict[str, list[tuple[PlannedRun, SweptRun]]] = {}
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
-            scores_by_digest.setdefault(run.setting.digest, []).append(outcome.score)
-    return {digest: float(interquartile_mean(np.array(scores))) for digest, scores in scores_by_digest.items()}
+            by_folder.setdefault(Location.of(run.run.output).parent.uri, []).append((run, outcome))
+    return by_folder
 
 
 def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
@@ -220,7 +226,7 @@ def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, Sw
     setting, runs = made[0][0].setting, [swept for _, swept in made]
     scores, seed = np.array([run.score for run in runs]), derive_seed(config.seed, "sweep", "resamples")
     drawn: dict[str, Any] = {"resamples": config.resamples, "confidence": config.confidence, "seed": seed}
-    low, high = interval(interquartile_mean, scores, **drawn) or (None, None)
+    low, high = interval(scores, **drawn) or (None, None)
     return SweptSetting(
         name=setting.name,
         parameters=to_jsonable_python(setting.parameters, fallback=str),
@@ -235,7 +241,7 @@ def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, Sw
     )
 
 
-def _trained(config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[Run]) -> list[Outcome]:
+def _trained(config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[PlannedRun]) -> list[Outcome]:
     """Train what is not done."""
     done = {number: trained for number, run in enumerate(runs) if (trained := run.done())}
     parallel = parallel_runs(config.parallel, len(runs) - len(done), asked)
@@ -255,14 +261,12 @@ def _joins_cluster(config: SweepConfig) -> bool:
     return config.parallel == "auto" and bool(os.environ.get("RAY_ADDRESS"))
 
 
-def _identifying(
-    config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[Run], scoring: Scoring
-) -> tuple[Operation, list[Parent]]:
+def _identifying(config: SweepConfig, runs: Sequence[PlannedRun], scoring: Scoring) -> tuple[Operation, list[Parent]]:
     """(all that decides the result, what it is made from); a search goes on by its parameters, and by where it begins."""
     searched = {"search", "random", "samples"} if config.search != "random" else set()
     told = without_defaults(config, include={"seed", "confidence", "resamples", *searched})
     told |= {"score": scoring.score, "runs": [run.run.identity for run in runs]}
-    parents = [asked[0].source.origin.parent]
+    parents = [runs[0].run.source.origin.parent]
     if scoring.estimates is not None:
         told |= scoring.estimates.identity
         parents += scoring.estimates.parents

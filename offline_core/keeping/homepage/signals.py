@@ -172,7 +172,8 @@ def actions_beside(dataset: Dataset, episode: Episode, policy: str) -> dict[str,
     """
     from offline_core.judging.estimation.contenders import contenders_of
     from offline_core.judging.estimation.estimate import check_fits
-    from offline_core.judging.estimation.observations import Observations, columns_read, distribution_inputs
+    from offline_core.judging.estimation.observations import Observations
+    from offline_core.judging.estimation.target import columns_read, distribution_inputs
 
     [contender] = contenders_of([policy], dataset)
     target = contender.policy

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.environments.vector_env import make_vector_env, shares
+from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
@@ -25,7 +25,6 @@ from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import RecordingConfig, VideoConfig
 from offline_core.policies.recording.player import EpisodesToPlay, Played, episodes_to_play
 from offline_core.policies.recording.video import CLIPS, Film, new_film
-from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.torch_settings import torch_threads
@@ -120,11 +119,10 @@ def _filmed(
     played = Played.of(
         config.environment, task, identity=identity, num_envs=config.envs_per_recorder, seed=config.seed, explore=config.explore
     )
-    quota = shares(task.episodes, played.num_envs)
     own = {
         (copy, k): name
         for copy in range(played.num_envs)
-        for k in range(quota[copy])
+        for k in range(played.quota[copy])
         if (name := played.eps_id(copy, k)) in wanted
     }
     clips: list[tuple[str, Film]] = []
@@ -132,9 +130,7 @@ def _filmed(
         return clips
     with contextlib.closing(_rendering(config.environment, played.num_envs)) as env:
         rate = float(env.metadata.get("render_fps") or DEFAULT_FRAMES_PER_SECOND)
-        loop = EnvironmentLoop(
-            env, policy, seed=played.seed, explore=config.explore, quota=quota, with_extras=config.keep_action_distribution
-        )
+        loop = played.loop(env, policy, with_extras=config.keep_action_distribution)
         finished = [0] * played.num_envs
         takes = {copy: _Take(own.pop((copy, 0)), new_film(rate)) for copy in range(played.num_envs) if (copy, 0) in own}
         _shoot(env, takes)

@@ -133,7 +133,7 @@ def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
         for _, stream in streams.values():  # closes environments at once, not when garbage is collected
             opened.enter_context(contextlib.closing(stream))
         once = {uri: (weight, _not_taken(uri, stream, taken)) for uri, (weight, stream) in streams.items()}
-        chosen = _up_to(mixed(once), config.steps)
+        chosen = mixed(once, config.steps)
         while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
             for uri, episode in batch:
                 own = (episode.observation_space, episode.action_space)
@@ -197,23 +197,15 @@ def _not_taken(uri: str, episodes: Iterable[Episode], taken: dict[str, tuple[str
             raise ConfigError(f"{uri} holds episode {episode.eps_id}, and so does {origin}, with other steps. {OTHER_IDS}")
 
 
-def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tuple[str, Episode]]:
-    """The first episodes that together have this many steps, or all."""
-    for uri, episode in episodes:
-        yield uri, episode
-        steps -= len(episode)
-        if steps <= 0:
-            return
-
-
-def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]]) -> Iterator[tuple[str, Episode]]:
-    """Yield (name of the stream, episode) until the stream whose turn it is has no more episodes.
+def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]], most: int) -> Iterator[tuple[str, Episode]]:
+    """Yield (name of the stream, episode) until the stream whose turn it is has no more episodes, or all have enough steps.
 
     The next stream is always the one that is furthest behind its share of the steps; the first of equals. So shares hold at
     any moment, up to an episode, and the same streams give the same mixture.
 
     Arguments:
         streams: (weight, episodes) by name; weights need not add up to 1.
+        most: steps of all streams together that are enough.
 
     Raises:
         ConfigError: a weight is not above zero.
@@ -224,8 +216,7 @@ def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]]) -> Iterator[tu
     shares = {name: weight / whole for name, (weight, _) in streams.items()}
     iterators = {name: iter(episodes) for name, (_, episodes) in streams.items()}
     steps = dict.fromkeys(streams, 0)
-    while streams:
-        total = sum(steps.values())
+    while streams and (total := sum(steps.values())) < most:
         name = max(shares, key=lambda stream: shares[stream] * total - steps[stream] if total else shares[stream])
         episode = next(iterators[name], None)
         if episode is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.datasets.statistics import Statistics
@@ -50,6 +51,9 @@ class Played:
 
     num_envs: int
     seed: int
+    explore: bool
+    quota: np.ndarray
+    """(num_envs,) the episodes of each copy of the environment."""
     what: str
     """All of it, in the ids of the episodes."""
 
@@ -64,7 +68,12 @@ class Played:
         # out where they have no effect.
         where = environment.model_dump_json(exclude=None if environment.action_mask else {"action_mask"})
         work = f"Assignment(round={task.round}, recorder={task.recorder}, episodes={task.episodes})"
-        return cls(num_envs, seed, f"{identity} {where} {work} {num_envs} {seed} {explore}")
+        what = f"{identity} {where} {work} {num_envs} {seed} {explore}"
+        return cls(num_envs, seed, explore, shares(task.episodes, num_envs), what)
+
+    def loop(self, env: VectorEnv, policy: Policy, *, with_extras: bool) -> EnvironmentLoop:
+        """The steps of the task."""
+        return EnvironmentLoop(env, policy, seed=self.seed, explore=self.explore, quota=self.quota, with_extras=with_extras)
 
     def eps_id(self, copy: int, k: int) -> str:
         """The id of the k-th episode of a copy."""
@@ -92,21 +101,10 @@ def play(
         TimeoutError: it is `deadline`, in seconds of `time.perf_counter`.
     """
     played = Played.of(environment, task, identity=identity, num_envs=num_envs, seed=seed, explore=explore)
-    num_envs, seed = played.num_envs, played.seed
-    with contextlib.closing(make_vector_env(environment, num_envs)) as env:
-        builder = EpisodeBuilder(
-            num_envs,
-            eps_id=played.eps_id,
-            spaces=(env.single_observation_space, env.single_action_space),
-        )
-        loop = EnvironmentLoop(
-            env,
-            policy,
-            seed=seed,
-            explore=explore,
-            quota=shares(task.episodes, num_envs),
-            with_extras=keep_action_distribution,
-        )
+    with contextlib.closing(make_vector_env(environment, played.num_envs)) as env:
+        spaces = (env.single_observation_space, env.single_action_space)
+        builder = EpisodeBuilder(played.num_envs, eps_id=played.eps_id, spaces=spaces)
+        loop = played.loop(env, policy, with_extras=keep_action_distribution)
         step_bytes = max(1, sum(leaf.nbytes for leaf in nested.leaves(loop.observations)))
         steps = int(np.clip(STEPS_BYTES // step_bytes, 1, MAX_STEPS))
         while not loop.is_over:

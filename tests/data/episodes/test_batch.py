@@ -72,6 +72,13 @@ def test_rows_know_their_episode() -> None:
     assert plain.is_step.all() and plain.steps_left.tolist() == [3, 2, 1, 2, 1] and plain.last_steps.tolist() == [2, 4]
 
 
+def test_leaves_are_those_of_columns_and_not_of_names_that_begin_alike() -> None:
+    names = ("obs/position", "obs/speed/0", "obs_age", "actions", "new_obs/position")
+    batch = EpisodeBatch(columns={name: np.zeros(2) for name in names}, offsets=np.array([0, 2]))
+    assert [*batch.leaves("obs")] == ["obs/position", "obs/speed/0"]
+    assert [*batch.leaves("actions", "obs")] == ["obs/position", "obs/speed/0", "actions"]
+
+
 def test_a_row_for_the_last_observation_repeats_the_rest() -> None:
     batch = EpisodeBatch.from_steps(STEPS, [3, 2], {"position": np.array([[30.0], [50.0]])})
     assert batch["obs"]["position"][:, 0].tolist() == [0, 1, 2, 30, 3, 4, 50]

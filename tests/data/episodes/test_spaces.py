@@ -218,3 +218,9 @@ def test_a_zlib_bomb_in_the_bounds_is_refused_before_it_goes_off(monkeypatch: py
     finally:
         tracemalloc.stop()
     assert peak < claimed / 4
+
+
+def test_a_box_is_found_wherever_it_is() -> None:
+    box, list_ = spaces.Box(-1, 1, (2,)), spaces.Discrete(3)
+    assert module.has_box(box) and module.has_box(spaces.Dict({"mode": list_, "rest": spaces.Tuple([list_, box])}))
+    assert not module.has_box(list_) and not module.has_box(spaces.Tuple([list_, spaces.MultiBinary(2)]))

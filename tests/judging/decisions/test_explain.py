@@ -19,7 +19,8 @@ from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.explain import explained
 from offline_core.judging.decisions.explanation import ExplainedStep, Explanation
-from offline_core.judging.estimation.observations import Observations, distribution_inputs
+from offline_core.judging.estimation.observations import Observations
+from offline_core.judging.estimation.target import distribution_inputs
 from offline_core.policies.policy import Policy
 from tests.judging.decisions.test_candidates import clicks
 from tests.judging.estimation.chains import REWARDS, SPACES, TARGET, played, policy_of, recorded

@@ -8,7 +8,8 @@ from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
-from offline_core.judging.decisions.overlap import is_deterministic, overlap_of, regions, supported
+from offline_core.judging.decisions.overlap import overlap_of, regions, supported
+from offline_core.judging.estimation.behaviour import is_deterministic
 
 DAYS = np.full(1_000, 20)
 """Lengths of as many steps as are drawn."""

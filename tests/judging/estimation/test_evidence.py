@@ -19,7 +19,7 @@ from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce
 from offline_core.judging.estimation.estimators import unrecorded_share
 from offline_core.judging.estimation.evidence import find_horizon, open_before, unrecorded_steps
-from offline_core.judging.estimation.logged import Ends, cut_to, read_logged
+from offline_core.judging.estimation.logged import Ends, LogReader, cut_to
 from offline_core.judging.estimation.q_function import KNOTS, RemainingSteps
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.judging.estimation import days
@@ -99,7 +99,7 @@ def test_steps_after_the_horizon_are_left_out() -> None:
 
 def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
-    *_, log = read_logged(opened, [policy], None, steps=300 * 24, seen=np.ones(300, bool))
+    *_, log = LogReader(opened, [policy]).read(300 * 24, np.ones(300, bool))
     assert log is not None
     cut = cut_to(log, 10)
     assert (cut.of_steps("actions").reshape(300, 10) == log.of_steps("actions").reshape(300, 24)[:, :10]).all()
@@ -110,9 +110,8 @@ def test_what_is_kept_by_step_is_cut_and_paid_as_it_is_read(place: Path, monkeyp
     monkeypatch.setattr(trajectories, "MOST_IN_MEMORY", 10)
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
     paid = np.arange(300 * 24.0)
-    rewards, log_ratios, seen = read_logged(
-        opened, [policy, policy], None, steps=3_000, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid
-    )
+    reader = LogReader(opened, [policy, policy], horizon=10, rewards=paid)
+    rewards, log_ratios, seen = reader.read(3_000, np.arange(300) % 2 == 0)
     expected = paid.reshape(300, 24)[:, :10]
     np.testing.assert_array_equal(rewards, expected.ravel())
     assert [len(each) for each in log_ratios] == [3_000, 3_000] and not np.asarray(log_ratios[1]).any()

@@ -16,7 +16,7 @@ from offline_core.data.episodes import Episode
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.fqe import _batches, fit, say
-from offline_core.judging.estimation.logged import LOG_RATIOS, cut_to, read_logged
+from offline_core.judging.estimation.logged import LOG_RATIOS, LogReader, cut_to
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
@@ -54,7 +54,7 @@ def fitted(
 ):
     uri = dataset_of(folder / "data", episodes, spaces=(policy.observation_space, policy.action_space), environment=None)
     steps = sum(map(len, episodes))
-    *_, seen = read_logged(open_dataset(uri), [policy], None, steps=steps, seen=np.ones(len(episodes), bool))
+    *_, seen = LogReader(open_dataset(uri), [policy]).read(steps, np.ones(len(episodes), bool))
     assert seen is not None
     logged = cut_to(seen, horizon)
     of = Trajectories(logged.lengths, logged.of_steps("rewards"), logged.of_steps(LOG_RATIOS)[:, 0], gamma)
@@ -244,7 +244,7 @@ def test_several_policies_at_once_are_valued_as_each_alone(tmp_path: Path) -> No
     given: dict[str, Any] = {"gamma": GAMMA, "explore": True, "returns": np.ones(60), "together": np.arange(60), "seed": 0}
 
     def models(some: list[Policy]) -> list[Model]:
-        *_, seen = read_logged(open_dataset(uri), some, None, steps=sum(map(len, episodes)), seen=np.ones(60, bool))
+        *_, seen = LogReader(open_dataset(uri), some).read(sum(map(len, episodes)), np.ones(60, bool))
         assert seen is not None
         return say(fit(seen, some, config, **given), [(np.arange(60), seen)], seen.lengths)
 

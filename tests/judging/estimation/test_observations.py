@@ -8,7 +8,8 @@ from gymnasium import spaces
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.judging.estimation import observations
-from offline_core.judging.estimation.observations import Observations, distribution_inputs, rows_at_a_time
+from offline_core.judging.estimation.observations import Observations, rows_at_a_time
+from offline_core.judging.estimation.target import distribution_inputs
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import Policy

@@ -76,8 +76,8 @@ def test_as_many_train_at_once_as_there_are_cpus_for(
 ) -> None:
     monkeypatch.setattr(scheduling, "_cpus", lambda: 2)
     config = parse(SweepConfig, SWEEP | {"parallel": "auto"} | values)
-    checked = asked_runs(settings_of(config), dataset=data, output=str(tmp_path), version=None)
-    assert scheduling.parallel_runs(config.parallel, waiting, checked) == parallel
+    asked = asked_runs(settings_of(config), dataset=data, output=str(tmp_path), version=None)
+    assert scheduling.parallel_runs(config.parallel, waiting, asked) == parallel
 
 
 def test_runs_with_learners_of_their_own_are_not_many_at_once(tmp_path: Path, data: str) -> None:

@@ -102,7 +102,8 @@ def test_a_sweep_reads_each_set_of_columns_once(tmp_path: Path, discrete: str, m
 
 def test_what_is_shared_is_let_go_with_the_last_run(tmp_path: Path, discrete: str) -> None:
     config = parse(SweepConfig, SWEEP | {"grid": {"algorithm": ["bc", "marwil", "dqn", DYING]}})
-    bc, marwil, dqn, own = asked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
+    asked = asked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
+    bc, marwil, dqn, own = (planned.run for planned in asked)
     assert [is_shared(run) for run in (bc, marwil, dqn, own)] == [True, True, True, False]
     shared = SharedColumns([bc, bc, marwil, own, own], in_store=False)
     first, second = shared.take(bc), shared.take(bc)
@@ -115,6 +116,6 @@ def test_workers_read_the_object_store_without_a_copy(tmp_path: Path, discrete: 
     import ray
 
     config = parse(SweepConfig, SWEEP | {"grid": {"algorithm": ["marwil"]}})
-    (run,) = asked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
-    found = ray.get(SharedColumns([run, run], in_store=True).take(run))
+    (planned,) = asked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
+    found = ray.get(SharedColumns([planned.run, planned.run], in_store=True).take(planned.run))
     assert not any(column.flags.owndata or column.flags.writeable for column in found.columns.values())

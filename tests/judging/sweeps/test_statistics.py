@@ -37,13 +37,13 @@ def test_the_interquartile_mean_is_scipys_trimmed_mean(scores: np.ndarray) -> No
 def test_an_interval_holds_so_many_of_the_possible_draws() -> None:
     """Of (0, 1), a quarter of the draws has the mean 0, a quarter 1, and half 0.5."""
     scores = np.array([0.0, 1.0])
-    assert interval(interquartile_mean, scores, **DRAWN | {"confidence": 0.4}) == (0.5, 0.5)
-    assert interval(interquartile_mean, scores, **DRAWN | {"confidence": 0.6}) == (0.0, 1.0)
+    assert interval(scores, **DRAWN | {"confidence": 0.4}) == (0.5, 0.5)
+    assert interval(scores, **DRAWN | {"confidence": 0.6}) == (0.0, 1.0)
 
 
 def test_an_interval_is_scipys() -> None:
     scores = np.random.default_rng(0).normal(100, 20, 12)
-    found = interval(interquartile_mean, scores, **DRAWN)
+    found = interval(scores, **DRAWN)
     trimmed = scipy.stats.bootstrap(
         [scores], lambda x, axis: scipy.stats.trim_mean(x, 0.25, axis=axis), method="percentile", rng=np.random.default_rng(1)
     )
@@ -51,7 +51,7 @@ def test_an_interval_is_scipys() -> None:
 
 
 def test_a_single_run_has_no_interval() -> None:
-    assert interval(interquartile_mean, np.array([1.0]), **DRAWN) is None
+    assert interval(np.array([1.0]), **DRAWN) is None
 
 
 @given(SCORES)

@@ -70,8 +70,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_all_runs_learn_from_the_version_of_an_address(data: str, tmp_path: Path) -> None:
     settings = settings_of(parse(SweepConfig, SWEEP))
-    runs = asked_runs(settings, dataset=f"{data}@1", output=str(tmp_path / "sweep"), version=None)
-    assert [(run.dataset.uri, run.dataset.version) for run in runs] == [(data, 1)] * len(settings)
+    asked = asked_runs(settings, dataset=f"{data}@1", output=str(tmp_path / "sweep"), version=None)
+    datasets = [planned.run.dataset for planned in asked]
+    assert [(dataset.uri, dataset.version) for dataset in datasets] == [(data, 1)] * len(settings)
 
 
 @pytest.fixture(scope="module")

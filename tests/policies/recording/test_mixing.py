@@ -29,7 +29,7 @@ def stream(name: str, steps: int, count: int | None = None) -> Iterator[Episode]
 def test_steps_and_not_episodes_are_shared_out() -> None:
     """Weights 3 to 1, episodes of 10 and 30 steps: nine short ones for each long one."""
     streams = {"short": (3.0, stream("short", 10)), "long": (1.0, stream("long", 30))}
-    chosen = [name for name, _ in itertools.islice(mixed(streams), 40)]
+    chosen = [name for name, _ in itertools.islice(mixed(streams, 10_000), 40)]
     assert chosen.count("long") == 4 and chosen.count("short") == 36
     assert chosen[:12] == ["short", "long", *["short"] * 9, "long"]
 
@@ -40,7 +40,7 @@ def test_steps_and_not_episodes_are_shared_out() -> None:
 def test_at_any_moment_no_share_is_off_by_more_than_its_longest_episodes(weights: list[float], lengths: list[int]) -> None:
     streams = {str(i): (weight, stream(str(i), lengths[i])) for i, weight in enumerate(weights)}
     steps = dict.fromkeys(streams, 0)
-    for name, found in itertools.islice(mixed(streams), 200):
+    for name, found in itertools.islice(mixed(streams, 100_000), 200):
         steps[name] += len(found)
         total = sum(steps.values())
         for i, weight in enumerate(weights):
@@ -50,11 +50,11 @@ def test_at_any_moment_no_share_is_off_by_more_than_its_longest_episodes(weights
 
 def test_each_stream_keeps_its_order_and_the_mixture_ends_with_the_first_that_is_empty() -> None:
     streams = {"a": (1.0, stream("a", 5, count=3)), "b": (1.0, stream("b", 5))}
-    found = [e.eps_id for _, e in mixed(streams)]
+    found = [e.eps_id for _, e in mixed(streams, 100_000)]
     assert found == ["a-0", "b-0", "a-1", "b-1", "a-2", "b-2"]
 
 
 def test_weights_have_to_be_above_zero() -> None:
     with pytest.raises(ConfigError, match="weight of b is not above zero"):
-        next(mixed({"a": (1.0, []), "b": (0.0, [])}))
-    assert list(mixed({})) == []
+        next(mixed({"a": (1.0, []), "b": (0.0, [])}, 100_000))
+    assert list(mixed({}, 100_000)) == []
