@@ -22,7 +22,7 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     paths = [source] if isinstance(source, str) else list(source)
     plan = None
     try:
-        for plan in asked(config, paths, _ask):
+        for plan in asked(config, paths, _ask):  # noqa: B007 - the last one
             pass
     except (click.Abort, KeyboardInterrupt):  # by Ctrl-C, or at the end of what answers come from
         if plan is None:

@@ -527,6 +527,16 @@ def candidates_of(policies: Judged | Sequence[Judged]) -> list[str | UserCode]:
 
 
 def _paths(source: Path | Sequence[Path]) -> str | list[str]:
+    """The paths as texts.
+
+    Raises:
+        ConfigError: It is a table, whose column names would be taken for paths.
+    """
+    if hasattr(source, "columns"):
+        raise ConfigError(
+            f"A {type(source).__name__} is no path: write it to a file, as Parquet (to_parquet in pandas, write_parquet in "
+            "Polars, pyarrow.parquet.write_table), and import that."
+        )
     return os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(path) for path in source]
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import offline_core as offline
@@ -64,6 +65,7 @@ def test_data_is_named_by_path_reference_dataset_or_result(tmp_path: Path) -> No
     ("call", "message"),
     [
         (lambda: offline.prune(3, output="x"), "A int names no dataset"),  # type: ignore[arg-type]
+        (lambda: offline.import_data(pl.DataFrame({"obs": [1.0]}), output="x"), "A DataFrame is no path: write it to a file"),  # type: ignore[arg-type]
         (lambda: offline.evaluate(offline.EvaluationConfig()), "A EvaluationConfig names no checkpoint"),
         (lambda: offline.train("data", algorithm="ppo2", output="x"), "algorithm"),
         (lambda: offline.train("data", data={"prelearners": -1}, output="x"), "prelearners"),

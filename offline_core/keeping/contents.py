@@ -246,7 +246,7 @@ class Contents:
         ):
             folder = posixpath.dirname(posixpath.dirname(name))
             policy = self.policies.get(folder)
-            if isinstance(result, model) and (policy is None or policy.fingerprint in fingerprints):
+            if isinstance(result, model) and (policy is None or fingerprints <= {policy.fingerprint}):
                 by_policy.setdefault(folder, []).append(result)
         return by_policy
 

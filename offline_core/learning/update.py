@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, LearningError
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.steps import Batch
 from offline_core.runtime.torch_settings import traced
+from offline_core.runtime.user_code import user_errors
 
 EXTREMES = ("_min", "_max")
 """Suffixes of metrics that are not averaged: the smallest and the largest of all steps."""
@@ -97,7 +98,11 @@ class Update:
         """
         for parameter in self.parameters:
             parameter.grad = None
-        output = self._loss(batch, weights)
+        if is_own(algorithm := type(self.networks.algorithm)):
+            output = self._loss(batch, weights)
+        else:
+            with user_errors(f"algorithm {algorithm.__name__}", f"in update {self.networks.updates + 1:,}", LearningError):
+                output = _checked(self._loss(batch, weights), len(weights), algorithm)
         torch.dot(output.loss, weights).backward()
         return batch_output(output, means_by)
 
@@ -105,6 +110,23 @@ class Update:
         with torch.autocast(weights.device.type, torch.bfloat16) if self.autocast else contextlib.nullcontext():
             output: LossOutput = self.networks(self.nest(batch))
         return output
+
+
+def _checked(output: Any, rows: int, algorithm: type[Algorithm]) -> LossOutput:
+    """What a user's loss returned.
+
+    Raises:
+        ConfigError: It is no `LossOutput` of one number a step.
+    """
+    if not isinstance(output, LossOutput):
+        raise ConfigError(f"The loss of {algorithm.__name__} has to return a LossOutput, and not {type(output).__name__}.")
+    for name, values in {"loss": output.loss, **output.metrics}.items():
+        if tuple(values.shape) != (rows,):
+            raise ConfigError(
+                f"{name} of {algorithm.__name__} has to be one number a step, ({rows},), and is {tuple(values.shape)}: the "
+                "learner takes the mean itself, over all learners and without padding."
+            )
+    return output
 
 
 @torch.no_grad()

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import httpx
 import numpy as np
-import click
 import pytest
 import yaml
 from click.testing import CliRunner

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import evaluating
+from offline_core.errors import ConfigError, OfflineError
+from offline_core.learning.algorithms.algorithm import LossOutput, evaluating
+from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.optimizer import learning_rate
-from offline_core.learning.steps import NUMBER
+from offline_core.learning.steps import NUMBER, Batch
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX as BOX_ACTIONS
@@ -327,3 +329,29 @@ def test_what_a_gpu_records_is_the_whole_update(name: str, continuous: bool, mon
     (state, metrics), (recorded, others) = found
     torch.testing.assert_close(recorded, state, rtol=0, atol=0)
     assert others == metrics
+
+
+class Mean(BC):
+    """The commonest mistake: the mean is the learner's to take."""
+
+    def loss(self, networks: Networks, batch: Batch) -> LossOutput:
+        return LossOutput(super().loss(networks, batch).loss.mean(), {})
+
+
+class Failing(BC):
+    def loss(self, networks: Networks, batch: Batch) -> LossOutput:
+        raise KeyError("nothing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Mean, r"loss of Mean has to be one number a step, \(64,\), and is \(\)"),
+        (Failing, r"The algorithm Failing failed in update 1: KeyError\('nothing'\) \(.*test_learner\.py, line \d+\)"),
+    ],
+)
+def test_a_loss_of_a_users_own_that_fails_is_named(kind: type[BC], told: str) -> None:
+    one = Learner(Networks(kind(), BOX, gym.spaces.Discrete(4), seed=1), TrainingConfig(), total_steps=64)
+    one.load(some_steps())
+    with pytest.raises(OfflineError, match=told):
+        one.update(one.indices())

@@ -196,7 +196,7 @@ class _Rows:
                 if brief.kind == kind:
                     policy = file.rpartition("/")[0].rpartition("/")[0] or "."
                     there = self._policies.get(policy if policy != "." else "")
-                    is_of_it = there is None or there.fingerprints[0] in brief.fingerprints
+                    is_of_it = there is None or {*brief.fingerprints} <= {*there.fingerprints}
                     yield Listed(
                         kind=kind,
                         name=policy,

@@ -30,7 +30,7 @@ from offline_core.data.importing.config import ConversionConfig, ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
-from offline_core.errors import BusyError, CheckpointError, OfflineError
+from offline_core.errors import BusyError, CheckpointError, ConfigError, OfflineError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.learning.config import TrainingConfig
@@ -290,3 +290,14 @@ def test_a_policy_that_was_replaced_meanwhile_is_not_taken_for_the_one_before(ro
     save_policy(Policy(*spaces_of(EnvironmentSpec()), NetworkConfig(hidden_sizes=[8])), place, operation=OPERATION)
     with pytest.raises(CheckpointError, match="are missing"):
         load_policy(place, before)
+
+
+def test_a_dataset_and_the_result_of_a_run_share_no_folder(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [episode(number, 8) for number in range(4)], "table").ref
+    with pytest.raises(ConfigError, match=r"/data is a dataset, beside which no result is stored: give another output"):
+        train(parse(TrainingConfig, {"optimizer": {"max_updates": 1}}), dataset=data.uri, output=data.uri)
+    shutil.copytree(tmp_path / "data", tmp_path / "more")
+    run = train(parse(TrainingConfig, {"optimizer": {"max_updates": 1}}), dataset=data.uri, output=str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"/run holds the result of another stage, and no dataset: give another output"):
+        merge(MergeConfig(), datasets=[data.uri, str(tmp_path / "more")], output=str(tmp_path / "run"))
+    assert Path(run.checkpoint).is_dir()

@@ -125,7 +125,8 @@ def write_root(root: Path) -> None:
         store_result(Location.of(str(root / verdict / "result.json")), "", decision, fingerprints={})
     evaluation = dict(policy_results("", policy, data))["evaluate"]
     for name, result in (("_evaluations/0a", evaluation), ("_estimates/0a", estimated(uri=f"{policy}/_estimates/0a.json"))):
-        store_result(Location.of(f"{policy}/{name}.json"), "", result, fingerprints={})
+        store_result(Location.of(f"{policy}/{name}.json"), "", result, fingerprints={policy: fingerprint})
+        store_result(Location.of(f"{policy}/{name}-old.json"), "", result, fingerprints={policy: "of a policy before"})
     write_metrics(root / "going on", 8)
 
 

@@ -58,6 +58,17 @@ def test_all_that_is_below_a_root_is_listed_with_what_it_was_made_from(root: Pat
     assert found["outlier ranking", "outliers"].source == "recording@2"
 
 
+def test_what_was_measured_of_a_policy_that_was_replaced_is_said_to_be_of_another(root: Path, tmp_path: Path) -> None:
+    """The last policy is listed beside the best one once something was measured of it."""
+    for name in ("best", "last"):
+        shutil.copytree(root / "untrained", tmp_path / "run" / name)
+    shutil.copytree(root / "clones" / "bc" / "last", tmp_path / "run" / "last", dirs_exist_ok=True)
+    found = {(each.kind, each.name): each for each in list_root(str(tmp_path)).entries}
+    replaced, kept = found["evaluation", "run/last"], found["evaluation", "run/best"]
+    assert replaced.what == f"of a policy that was replaced since: {kept.what}"
+    assert (replaced.policy, kept.policy) == (None, "run/best") and ("policy", "run/last") in found
+
+
 def test_the_newest_comes_last(root: Path) -> None:
     times = [each.made for each in list_root(str(root)).entries]
     assert None not in times and times == sorted(each for each in times if each is not None)

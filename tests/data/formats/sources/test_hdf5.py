@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +178,26 @@ def test_damage_is_told(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(CorruptFileError, match=r"x\.hdf5"):
         read(path)
+
+
+def test_a_damaged_file_crashes_no_process_that_ends_without_a_last_collection(tmp_path: Path) -> None:
+    """As commands end."""
+    cut_in_half(write(tmp_path / "x.hdf5", hopper()))
+    script = """
+        import atexit, gc, sys
+        from offline_core.data.formats.sources.hdf5 import Hdf5File
+        from offline_core.data.store.location import Location
+        from offline_core.errors import CorruptFileError
+
+        atexit.register(gc.freeze)
+        try:
+            list(Hdf5File(Location.of(sys.argv[1])).batches())
+        except CorruptFileError as error:
+            kept = error  # with its traceback, as where a command says it
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "x.hdf5")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.5, 2])
