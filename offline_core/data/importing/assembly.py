@@ -18,7 +18,7 @@ from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import hashed, id_of_part
 from offline_core.data.importing.losses import SAME_ID, THEN_LOST
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.report import Counts, Findings, Place
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.rows import (
     BEGINS,
     DONE,
@@ -59,20 +59,19 @@ def assemble(
     files: Sequence[str],
     spaces: StoredSpaces,
     findings: Findings,
-    lost: Sequence[Place],
     mapping: ColumnMapping,
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None,
 ) -> Assembled:
     """Build the episodes of a canonical step table.
 
     Arguments:
-        table: columns of `columns.STEP_COLUMNS` as far as there are any, `SOURCE_FILE` and `SOURCE_ROW`, and extras. All
-            rows of an episode are in it; those of the file `STORED` are of the version that is appended to.
+        table: columns of `columns.STEP_COLUMNS` as far as there are any, `SOURCE_FILE`, `SOURCE_ROW` and `LOSSES`, and
+            extras. All rows of an episode are in it, under the id that it has in the dataset; those of the file `STORED` are
+            of the version that is appended to.
         order: as `order_of` says.
         files: URIs by `SOURCE_FILE`, for messages and for ids of episodes that have none.
         findings: episodes are added to it, and not counted, if different rows claim the same step, or a row claims a step
             before the first.
-        lost: places of the rows that could not be read, with the ids that their episodes have in the dataset.
         mapping: what columns are called in the source, for messages.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
 
@@ -88,7 +87,7 @@ def assemble(
         for file, number, terminated in new.group_by("file", maintain_order=True).agg(pl.len(), TERMINATED.sum()).iter_rows():
             findings.refuse(Unreadable(files[file], None, number, error, terminated))
 
-    rows = SourceRows.of(table, rules, files, lost, mapping)
+    rows = SourceRows.of(table, files, mapping)
     if order == "single_step" and not {columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS} & {*table.column_names}:
         counts.lone_rows = len(rows)  # of a click or an offer nothing follows
         rows = rows.with_steps(rows.steps.with_columns(terminated=pl.lit(True)))

@@ -19,12 +19,10 @@ from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.sources.readers import SOURCE_ROW
-from offline_core.data.importing.config import EpisodesConfig
-from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
+from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
-from offline_core.data.importing.losses import LOSSES, LOST, SAME_ID, are_unsure, losses, over_lost, place_of
+from offline_core.data.importing.losses import LOSSES, SAME_ID, are_unsure, over_lost
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.report import Place
 from offline_core.data.importing.times import MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
@@ -72,32 +70,25 @@ class SourceRows:
     def of(
         cls,
         table: pa.Table,
-        rules: EpisodesConfig,
         files: Sequence[str],
-        lost: Sequence[Place],
         mapping: ColumnMapping,
     ) -> SourceRows:
-        """The rows in the order of the source.
-
-        Arguments:
-            table: may hold `LOSSES`.
-            lost: places of rows that could not be read.
-        """
+        """The rows in the order of the source; `table` holds `LOSSES`."""
         count, names = table.num_rows, table.column_names
         file, row = (table[name].to_numpy().astype(np.int64) for name in (SOURCE_FILE, SOURCE_ROW))
         t = read_column(table, columns.T).reshape(count) if columns.T in names else np.zeros(count, np.int64)
         ids, number = None, np.zeros(count, np.int64)
         if columns.EPS_ID in names:
-            ids, number = numbered_ids(table[columns.EPS_ID], file, t, files, rules)
+            encoded = table[columns.EPS_ID].combine_chunks().dictionary_encode()
+            ids, number = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
         flags = {
             "terminated": columns.TERMINATEDS,
             "truncated": columns.TRUNCATEDS,
             "begins": columns.IS_FIRST,
             "final": columns.IS_LAST,
         }
-        around = pl.DataFrame(table.select(LOSSES)) if LOST in names else losses(place_of(file, row), number, ids, lost)
         steps = pl.DataFrame({"at": np.arange(count), "id": number, "t": t, "file": file, "row": row}).with_columns(
-            *around,
+            *pl.DataFrame(table.select(LOSSES)),
             **{
                 short: pl.Series(pc.fill_null(table[name], False).to_numpy()) if name in names else pl.lit(False)
                 for short, name in flags.items()
