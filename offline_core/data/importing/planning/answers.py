@@ -83,11 +83,11 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             answer = ask(f"rows: some cannot be imported; {why}", [LEAVE_OUT, KEEP_OUT])
             if answer != LEAVE_OUT:
                 break
-            config = _with(config, unreadable="quarantine")
+            config = config.having("unreadable", "quarantine")
         elif plan.ends_are_unknown:
             question = "episodes: no column says how they end; what comes after the last row of each"
             incomplete = "end" if _choice(question, [BREAKS_OFF, IS_OVER], ask) == IS_OVER else "cut"
-            config = _with(config, episodes=config.episodes.model_copy(update={"incomplete": incomplete}))
+            config = config.having("episodes.incomplete", incomplete)
         else:
             break
         answered = _parameters(config).items() - _parameters(_asked_of(plan)).items()
@@ -193,30 +193,27 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
     names = _names(answer, known)
     if _is_expression(decision, answer, known):
         made = next(name for name in ("reward", "computed_reward", "reward_of_answer") if name not in known)
-        config = _with(
-            config, columns=config.columns.model_copy(update={"computed": {**config.columns.computed, made: answer}})
-        )
-        return _with(config, mapping={**config.mapping, columns.REWARDS: made})
+        config = config.having("columns.computed", {**config.columns.computed, made: answer})
+        return config.having("mapping", {**config.mapping, columns.REWARDS: made})
     match decision.name:
         case "ids_per":
-            return _with(config, episodes=config.episodes.model_copy(update={"ids_per": names[0]}))
+            return config.having("episodes.ids_per", names[0])
         case "episodes" if names[0] == "single_step":
-            return _with(config, episodes=config.episodes.model_copy(update={"order": "single_step"}))
+            return config.having("episodes.order", "single_step")
         case "episodes" if names[0] == EACH_FILE:
             name = name_of_files(known)
-            arguments = {**config.source.arguments, FILE_PATHS: name}
-            config = _with(config, source=config.source.model_copy(update={"arguments": arguments}))
-            return _with(config, mapping={**config.mapping, columns.EPS_ID: name})
+            config = config.having("source.arguments", {**config.source.arguments, FILE_PATHS: name})
+            return config.having("mapping", {**config.mapping, columns.EPS_ID: name})
         case "episodes":
-            return _with(config, mapping={**config.mapping, columns.EPS_ID: names[0]})
+            return config.having("mapping", {**config.mapping, columns.EPS_ID: names[0]})
         case "dates":
             computed = {
                 name: re.sub("'[^']*'", f"'{names[0]}'", expression) for name, expression in config.columns.computed.items()
             }
-            return _with(config, columns=config.columns.model_copy(update={"computed": computed}))
+            return config.having("columns.computed", computed)
         case name:
             is_vector = name == columns.OBS or len(names) > 1
-            return _with(config, mapping={**config.mapping, name: names if is_vector else names[0]})
+            return config.having("mapping", {**config.mapping, name: names if is_vector else names[0]})
 
 
 def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[str]], str]) -> ImportConfig:
@@ -228,8 +225,8 @@ def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[
     if _choice(f"{source}: which values of the reward are better", candidates, ask) != SMALLER:
         return config
     computed = negated(source, {column.name for column in plan.columns})
-    config = _with(config, mapping={**config.mapping, columns.REWARDS: next(iter(computed))})
-    return _with(config, columns=config.columns.model_copy(update={"computed": {**config.columns.computed, **computed}}))
+    config = config.having("mapping", {**config.mapping, columns.REWARDS: next(iter(computed))})
+    return config.having("columns.computed", {**config.columns.computed, **computed})
 
 
 def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportConfig:
@@ -240,20 +237,15 @@ def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportCon
         return config
     made = f"{name}_known"
     obs = [made if column == name else column for column in config.mapping[columns.OBS]]
-    config = _with(config, mapping={**config.mapping, columns.OBS: obs})
-    return _with(config, columns=config.columns.model_copy(update={"in_episode": {**config.columns.in_episode, made: late}}))
+    config = config.having("mapping", {**config.mapping, columns.OBS: obs})
+    return config.having("columns.in_episode", {**config.columns.in_episode, made: late})
 
 
 def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:
     if answer == LEAVE_OUT:
-        return _with(config, unreadable="quarantine")
+        return config.having("unreadable", "quarantine")
     try:
         value: float | str = float(answer)
     except ValueError:
         value = answer
-    return _with(config, columns=config.columns.model_copy(update={"fill": {**config.columns.fill, name: value}}))
-
-
-def _with(config: ImportConfig, **changes: Any) -> ImportConfig:
-    parameters = {name: getattr(config, name) for name in config.model_fields_set}
-    return parse(ImportConfig, {**parameters, **changes})
+    return config.having("columns.fill", {**config.columns.fill, name: value})

@@ -34,7 +34,6 @@ from offline_core.data.importing.stray_actions import few_of_range, few_values
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
-from offline_core.runtime.config import parse
 
 READ_TIME = "iso_time"
 """The column of the times that are read from dates of another form."""
@@ -70,13 +69,7 @@ class Proposal:
         inner = getattr(self.config, group) if group else self.config
         if last in inner.model_fields_set and name not in self.chosen:
             return
-        parameters = {field: getattr(self.config, field) for field in self.config.model_fields_set}
-        if group:
-            held = {field: getattr(inner, field) for field in inner.model_fields_set}
-            parameters[group] = type(inner)(**{**held, last: value})
-        else:
-            parameters[last] = value
-        self.config = parse(ImportConfig, parameters)
+        self.config = self.config.having(name, value)
         self.chosen[name] = reason
 
     def take(self, name: str, choice: episodes.Choice | None) -> bool:
@@ -140,10 +133,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, rows)
     mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
     if mapping:
-        plan.config = plan.config.model_copy(update={"mapping": {**mapping, **config.mapping}})
-        plan.config = parse(
-            ImportConfig, {field: getattr(plan.config, field) for field in {*plan.config.model_fields_set, "mapping"}}
-        )
+        plan.config = plan.config.having("mapping", {**mapping, **config.mapping})
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
         if not _counts_anew(plan, rows):
             plan.decisions.append(_ends_to_decide(row_id, _in_runs(roles, rows)))
