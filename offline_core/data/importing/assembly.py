@@ -118,7 +118,6 @@ def assemble(
         rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
     episodes = [replace(episode, observation_space=spaces[0], action_space=spaces[1]).validate() for episode in _episodes(rows)]
-    counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
     return Assembled(episodes, counts, rows)
 
 

@@ -24,6 +24,7 @@ from offline_core.data.importing.action_units import Range, in_env_units
 from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import folder_of, id_of_part, unique_id
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.values import conform
 from offline_core.data.store.location import Location
@@ -73,28 +74,25 @@ class EpisodeFiles:
     files: Sequence[Location]
     config: ImportConfig
     findings: Findings
-    spaces: StoredSpaces = (None, None)
-    """The declared spaces."""
+    """Lists or raises what cannot be read, and gets a note on what is inferred."""
+    base: Imported | None = None
+    """The import of such files that is appended to, which says the range of recorded actions."""
     groups_per_file: int | None = None
     """The first row groups alone; None: all."""
     wholes: dict[str, tuple[str, EpisodePosition]] = field(default_factory=dict)
     """Content and position of whole episodes, by id."""
     pieces: dict[str, dict[tuple[int, str], tuple[Episode, EpisodePosition]]] = field(default_factory=dict)
     """The pieces of episodes, by id, and by first step and content."""
-    recorded_action_range: Range | None = None
+    spaces: StoredSpaces = field(init=False)
+    """The declared spaces."""
+    recorded_action_range: Range | None = field(init=False)
     """Declared, or inferred from the first steps once they are read."""
     range_shapes: dict[str, tuple[int, ...]] | None = None
     """The shapes of the steps that the range was inferred from; None: it was declared, or not inferred."""
-    notes: list[str] = field(default_factory=list)
-    """What was inferred and not declared."""
-    infers_range: bool = True
 
     def __post_init__(self) -> None:
-        self.recorded_action_range = self.config.recorded_action_range
-
-    def fix_range(self, recorded: Range | None) -> None:
-        """Take the range of recorded actions from an earlier import of such files."""
-        self.recorded_action_range, self.infers_range = recorded, False
+        self.spaces = self.config.spaces()
+        self.recorded_action_range = self.config.recorded_action_range if self.base is None else self.base.action_range
 
     def read(self) -> Iterator[tuple[list[Episode], Counts]]:
         """Yield the episodes of each row group with their counts; at the end, the episodes that were stored in pieces.
@@ -112,7 +110,7 @@ class EpisodeFiles:
                 episodes, counts = [], Counts()
                 for item, position in rows:
                     episodes += self._taken(item, position, counts)
-                yield _counted(episodes, counts)
+                yield episodes, counts
         for eps_id, held in self.pieces.items():
             yield self._completed(self.wholes.get(eps_id), list(held.values()))
 
@@ -128,7 +126,7 @@ class EpisodeFiles:
     def _with_range(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
         """Yield the same groups, after the first of them gave the range of recorded actions if it is not declared."""
         held: list[list[Row]] = []
-        if self.recorded_action_range is None and self.infers_range:
+        if self.recorded_action_range is None and self.base is None:
 
             def episodes() -> Iterator[Episode]:
                 for rows in groups:
@@ -141,7 +139,7 @@ class EpisodeFiles:
             if (first := next(sampled, None)) is not None:
                 steps = map(steps_of_episode, itertools.chain([first], sampled))
                 self.recorded_action_range, note = infer_range(steps, first.action_space)
-                self.notes += [] if note is None else [note]
+                self.findings.note(note)
                 self.range_shapes = None if self.recorded_action_range is None else _shapes(first)
         yield from itertools.chain(held, groups)
 
@@ -233,7 +231,7 @@ class EpisodeFiles:
             for _, position in held:
                 self._refuse(position, error)
             return [], Counts()
-        return _counted(completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts)
+        return completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts
 
     def _again(self, position: EpisodePosition) -> Episode:
         """Read an episode for the second time."""
@@ -247,11 +245,6 @@ class EpisodeFiles:
 
 def _items(parquet: pq.ParquetFile, group: int) -> list[bytes | None]:
     return parquet.read_row_group(group, columns=[columns.ITEM])[columns.ITEM].to_pylist()  # type: ignore[no-any-return]
-
-
-def _counted(episodes: list[Episode], counts: Counts) -> tuple[list[Episode], Counts]:
-    counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
-    return episodes, counts
 
 
 def _shapes(episode: Episode) -> dict[str, tuple[int, ...]]:
@@ -300,8 +293,7 @@ def completed(
         counts.gaps += length - 1
         counts.late_starts += late
         counts.open_ends += is_open
-        is_at_limit = rules.time_limit_steps is not None and episode[-1].t - began >= rules.time_limit_steps
-        if rules.incomplete == "end" and not (named or episode[-1].is_done or is_at_limit):
+        if rules.incomplete == "end" and not (named or episode[-1].is_done or _is_at_limit(episode[-1], rules, began)):
             counts.declared_ends += 1
             episode[-1] = replace(episode[-1], terminated=True)
         if rules.incomplete == "drop" and (late or is_open):
@@ -317,11 +309,14 @@ def completed(
 
 def within_limit(episode: Episode, rules: EpisodesConfig, counts: Counts, *, began: int = 0) -> Episode:
     """The episode, an end at the time limit made a truncation; it began at step `began` of its id."""
-    limit = rules.time_limit_steps
-    if limit is None or not episode.terminated or episode.t - began < limit:
+    if not episode.terminated or not _is_at_limit(episode, rules, began):
         return episode
     counts.time_limits += 1
     return replace(episode, terminated=False, truncated=True)
+
+
+def _is_at_limit(episode: Episode, rules: EpisodesConfig, began: int) -> bool:
+    return rules.time_limit_steps is not None and episode.t - began >= rules.time_limit_steps
 
 
 def _united(part: Episode, piece: Episode, overlap: int) -> Episode:

@@ -51,7 +51,10 @@ _SHORTEST, _LONGEST = "shortest_time_gap", "longest_time_gap"
 
 
 class Counts(BaseModel):
-    """rows + stored_rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always."""
+    """rows + stored_rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always.
+
+    Who writes the episodes counts them and their steps.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -188,7 +191,7 @@ class Findings:
     extras: dict[str, str] = field(default_factory=dict)
     """Columns of the source that are not mapped and cannot be kept, and why."""
     notes: list[str] = field(default_factory=list)
-    """What readers took for granted, each once."""
+    """What was inferred and not declared, what readers took for granted, and what was left out, each once."""
     late: Late = field(default_factory=Late)
     cuts: list[FileEntry] = field(default_factory=list)
     left_out: list[FileEntry] = field(default_factory=list)

@@ -190,13 +190,15 @@ class StepImport:
     def _files(self) -> list[str]:
         return [reader.uri for reader in self.readers]
 
-    def run(self, findings: Findings) -> tuple[list[WrittenEpisodes], list[str]]:
-        """(the episodes written, by part; notes). What cannot be read is added to `findings`."""
+    def run(self, findings: Findings) -> list[WrittenEpisodes]:
+        """Write the episodes, by part. Notes, and what cannot be read, are added to `findings`."""
+        findings.note(*self.notes)
         written = self._written(findings)
         written[0].counts.clipped_actions = findings.clipped_actions
-        made = self.preparation.made
-        of_joins = [] if made is None else made.notes(findings.without_partner)
-        return written, [*self.notes, *findings.notes, *extras.note_on(findings.extras), *of_joins]
+        findings.note(*extras.note_on(findings.extras))
+        if self.preparation.made is not None:
+            findings.note(*self.preparation.made.notes(findings.without_partner))
+        return written
 
     def imported(self, seen: SeenFiles, listing: Listing, findings: Findings) -> Imported:
         """Return what later appends to this import need to know."""

@@ -140,8 +140,6 @@ class Stored:
             if before is None:
                 new.append(episode)
                 continue
-            counts.episodes -= 1
-            counts.steps -= len(episode)
             counts.repeated_last_obs -= min(1, counts.repeated_last_obs)
             counts.declared_ends -= min(int(episode.terminated), counts.declared_ends)
             if before == episode:

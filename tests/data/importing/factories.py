@@ -91,6 +91,7 @@ def assembled_from(
     }
     rows = with_losses(unique_ids(table, config, uris), [Place(*position) for position in lost])
     made = assemble(rows, config, order=order_of(config, table), files=uris, **how)
+    made.counts.episodes, made.counts.steps = len(made.episodes), sum(map(len, made.episodes))
     balanced(made.counts)
     return made.episodes, made.counts
 

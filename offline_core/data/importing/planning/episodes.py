@@ -131,7 +131,7 @@ def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: Imp
 
 
 def _contradictions(trial: Trial) -> int:
-    claims = sum(failure.rows for failure in trial.unreadable if "rows claim to be" in str(failure.error))
+    claims = sum(failure.rows for failure in trial.findings.unreadable if "rows claim to be" in str(failure.error))
     return claims + trial.counts.alternating_ids + trial.counts.restarted_ids
 
 

@@ -94,7 +94,7 @@ def _set_format(plan: Proposal, sample: SourceSample) -> None:
 
 
 def _quarantine(plan: Proposal, trial: Trial) -> None:
-    if trial.unreadable and trial.episodes and not trial.wrong_columns:
+    if trial.findings.unreadable and trial.episodes and not trial.wrong_columns:
         rows, of = trial.counts.quarantined_rows, trial.counts.rows
         if rows > MAX_REFUSED_SHARE * of:  # which a person decides
             return
@@ -447,7 +447,7 @@ def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[F
             plan.decisions.append(Decision(name="ids_per", question=question, candidates=["source", "file", "folder"]))
     _quarantine(plan, trial)
     undecided = {name for role in plan.roles.values() if role.source is None for name in role.candidates}
-    plan.left_out = {name: why for name, why in trial.left_out.items() if name not in undecided}
+    plan.left_out = {name: why for name, why in trial.findings.extras.items() if name not in undecided}
     _note_time_limit(plan, trial)
     plan.trial = trial
 

@@ -42,12 +42,9 @@ class Trial:
 
     episodes: list[Episode] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
-    unreadable: list[Unreadable] = field(default_factory=list)
+    findings: Findings = field(default_factory=lambda: Findings("quarantine"))
     order: str = ""
     spaces: StoredSpaces = (None, None)
-    notes: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Columns that are not mapped and cannot be kept, and why."""
     probabilities: Collection[str] = ()
     """Columns of the source whose values have to be probabilities, or their logarithms."""
     error: OfflineError | None = None
@@ -56,7 +53,7 @@ class Trial:
     @property
     def wrong_columns(self) -> dict[str, int]:
         """How many rows have a value that is no probability, by the columns of probabilities that are mistaken as a whole."""
-        names = (failure.error.column for failure in self.unreadable)
+        names = (failure.error.column for failure in self.findings.unreadable)
         rows = Counter(column for column in names if column is not None and column in self.probabilities)
         return {column: count for column, count in rows.items() if count > MAX_REFUSED_SHARE * self.counts.rows}
 
@@ -68,7 +65,7 @@ class Trial:
         """
         rows = Counter[str]()
         first: dict[str, Unreadable] = {}
-        for failure in self.unreadable:
+        for failure in self.findings.unreadable:
             kind = _VALUE.sub("", str(failure.error))
             rows[kind] += max(1, failure.rows)
             first.setdefault(kind, failure)
@@ -80,20 +77,18 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
     mapped = (config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP))
     trial = Trial(probabilities=[source for source in mapped if isinstance(source, str)])
-    findings = Findings(config.unreadable, trial.unreadable)
     try:
         preparation = preparation_of(config, readers, _joined(config))
         trial.spaces = preparation.spaces
         job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
-        trial.order, trial.notes, trial.spaces = job.order, [*job.notes], job.preparation.spaces
-        for episodes, counts in job.assembled(findings):
+        trial.findings.note(*job.notes)
+        trial.order, trial.spaces = job.order, job.preparation.spaces
+        for episodes, counts in job.assembled(trial.findings):
             trial.episodes += episodes
             trial.counts += counts
     except OfflineError as error:
         trial.error = error
-    trial.counts.clipped_actions = findings.clipped_actions
-    trial.left_out = findings.extras
-    trial.notes += findings.notes
+    trial.counts.clipped_actions = trial.findings.clipped_actions
     return _finished(trial, config)
 
 
@@ -102,27 +97,27 @@ def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
     trial = Trial(order="episodes")
     try:
         check_for_episodes(config)
-        trial.spaces = config.spaces()
-        job = EpisodeFiles(files, config, Findings("quarantine", trial.unreadable), trial.spaces, groups_per_file=1)
+        job = EpisodeFiles(files, config, trial.findings, groups_per_file=1)
+        trial.spaces = job.spaces
         for episodes, counts in job.read():
             trial.episodes += episodes
             trial.counts += counts
-        trial.notes = job.notes
     except OfflineError as error:
         trial.error = error
     return _finished(trial, config)
 
 
 def _finished(trial: Trial, config: ImportConfig) -> Trial:
-    """Return the trial with the spaces and notes that an import infers."""
-    trial.counts = trial.counts.with_unreadable(trial.unreadable)
+    """Return the trial with the counts, spaces and notes of an import."""
+    trial.counts.episodes, trial.counts.steps = len(trial.episodes), sum(map(len, trial.episodes))
+    trial.counts = trial.counts.with_unreadable(trial.findings.unreadable)
     if not trial.episodes:
         return trial
     statistics = Statistics.of_episodes([trial.episodes])
     actions = ActionCounts()
     actions.add(trial.episodes)
     trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics, actions)
-    trial.notes += [*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts]
+    trial.findings.note(*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts)
     return trial
 
 
