@@ -267,7 +267,7 @@ def _completed(rows: SourceRows, rules: EpisodesConfig, counts: Counts, *, order
 def _names(rows: SourceRows, order: str) -> pl.Series:
     """An id a part: its own, that of its first step for later ones; a hash of its origin where there is none."""
     if rows.ids is None:
-        places = rows.parts().select("file", "row").iter_rows()
+        places = rows.steps.filter("starts").select("file", "row").iter_rows()
         return pl.Series([hashed(f"{rows.files[file]}:{row}", 16) for file, row in places], dtype=pl.String)
     steps = rows.steps
     if order != "t":  # the number of the step under its id

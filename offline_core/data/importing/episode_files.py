@@ -23,7 +23,7 @@ from offline_core.data.importing.action_range import infer_range, steps_of_episo
 from offline_core.data.importing.action_units import Range, in_env_units
 from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
-from offline_core.data.importing.episode_ids import folder_of, id_of_part, unique_id
+from offline_core.data.importing.episode_ids import id_of_part, id_within
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.values import conform
@@ -211,12 +211,7 @@ class EpisodeFiles:
         if observation_space is not None:
             observations = conform(episode.observations, observation_space, columns.OBS)
             episode = replace(episode, observations=observations, observation_space=observation_space)
-        match self.config.episodes.ids_per:
-            case "file":
-                episode = replace(episode, eps_id=unique_id(episode.eps_id, file.uri))
-            case "folder":
-                episode = replace(episode, eps_id=unique_id(episode.eps_id, folder_of(file.uri)))
-        return episode, clipped
+        return replace(episode, eps_id=id_within(episode.eps_id, file.uri, self.config.episodes.ids_per)), clipped
 
     def _completed(
         self, known: tuple[str, EpisodePosition] | None, held: Sequence[tuple[Episode, EpisodePosition]]

@@ -50,14 +50,17 @@ def id_of_date(eps_id: str, date: str) -> str:
     return f"{eps_id}@{date}-{hashed(f'{eps_id}@{date}', 4)}"
 
 
+def id_within(eps_id: str, uri: str, per: IdsPer) -> str:
+    """Return the unique id of an episode in this file; by date it is not known."""
+    return eps_id if per == "source" else unique_id(eps_id, uri if per == "file" else folder_of(uri))
+
+
 def id_of_lost(eps_id: str | None, file: int, files: Sequence[str], per: IdsPer) -> str | None:
     """Return the unique id of a row that could not be read; None if it may be of any episode.
 
     By date it may, as the time of the row is not known.
     """
-    if eps_id is None or per == "date":
-        return None
-    return eps_id if per == "source" else unique_id(eps_id, files[file] if per == "file" else folder_of(files[file]))
+    return None if eps_id is None or per == "date" else id_within(eps_id, files[file], per)
 
 
 def id_of_part(eps_id: str, t: int) -> str:

@@ -145,8 +145,6 @@ class Late:
     completed: set[str] = field(default_factory=set)
     corrected: set[str] = field(default_factory=set)
     corrected_steps: int = 0
-    stored_rows: int = 0
-    """Rows of the version before that were put into episodes again."""
     rebuilt: int = 0
     """Episodes that were made of those and of late rows."""
 
@@ -159,7 +157,6 @@ class Late:
         self.completed |= other.completed
         self.corrected |= other.corrected
         self.corrected_steps += other.corrected_steps
-        self.stored_rows += other.stored_rows
         self.rebuilt += other.rebuilt
         return self
 

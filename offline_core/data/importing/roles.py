@@ -68,10 +68,8 @@ class Role(BaseModel):
 
     @property
     def needs_mapping(self) -> bool:
-        """Whether the column has another name than the role. Masks always need a mapping: without it, a column is no mask."""
-        if self.name in MASKS:
-            return self.source is not None
-        return self.source is not None and self.source != self.name
+        """Whether it is guessed, and the column has another name; a mask of any name, for without a mapping it is none."""
+        return not self.is_given and self.source is not None and (self.name in MASKS or self.source != self.name)
 
 
 @dataclass

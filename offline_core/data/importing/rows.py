@@ -126,11 +126,7 @@ class SourceRows:
 
     def observations(self) -> tuple[Nested, Nested]:
         """(obs, new_obs) in the order of the lines, see `linking.observations`."""
-        return observations(self.with_columns(columns.OBS, columns.NEW_OBS).taken())
-
-    def with_columns(self, *names: str) -> SourceRows:
-        """Return the same rows with only these columns of `table`."""
-        return replace(self, table=self.table.select(names))
+        return observations(replace(self, table=self.table.select([columns.OBS, columns.NEW_OBS])).taken())
 
     @property
     def has_new_obs(self) -> bool:
@@ -157,10 +153,6 @@ class SourceRows:
         """The id of a line, for messages."""
         assert self.ids is not None
         return str(self.ids[self.steps["id"][line]])
-
-    def parts(self) -> pl.DataFrame:
-        """The first line of each run of steps that follow one another."""
-        return self.steps.filter("starts")
 
 
 Refuse: TypeAlias = Callable[[SourceRows, EpisodeError], None]

@@ -347,7 +347,6 @@ class StepImport:
             again - corrected - joined.unchanged,
             corrected,
             sum(joined.corrected[name] for name in corrected),
-            stored,
             parts.filter(pl.col("kept") & pl.col(SOURCE_ID).is_in([*again])).height,
         )
         counts += made.counts

@@ -98,7 +98,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
 
 def _reasons(plan: ImportPlan) -> dict[str, str]:
     """Why the plan sets each of its parameters, by their names."""
-    roles = [role for role in plan.roles if role.needs_mapping and not role.is_given and role.source is not None]
+    roles = [role for role in plan.roles if role.needs_mapping]
     return {f"mapping.{role.name}": role.reason for role in roles} | plan.chosen
 
 

@@ -154,7 +154,7 @@ class ImportPlan(BaseModel):
     @property
     def choices(self) -> list[str]:
         """What the plan decided, a sentence each."""
-        roles = [role for role in self.roles if role.needs_mapping and not role.is_given]
+        roles = [role for role in self.roles if role.needs_mapping]
         said = [f"{role.name} is {', '.join(role.sources)}: {role.reason}." for role in roles]
         chosen = {name: why for name, why in self.chosen.items() if why and name not in (*_SAID, "columns")}
         values = self.config.model_dump(mode="json", exclude_unset=True)
@@ -162,7 +162,7 @@ class ImportPlan(BaseModel):
 
     def settles(self, config: ImportConfig) -> bool:
         """Whether the plan decides more than an import finds by itself."""
-        roles = {role.name for role in self.roles if role.needs_mapping and not role.is_given} - {*UNDERSTOOD}
+        roles = {role.name for role in self.roles if role.needs_mapping} - {*UNDERSTOOD}
         return bool(roles or self.chosen.keys() - {"source.format"}) and self.config != config
 
     def advice(self, output: str) -> str:
@@ -409,7 +409,7 @@ def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
         if role.source is None:
             made = [*plan.turned_round] if role.name == columns.REWARDS else []
             yield _undecided(role.name, role.reason, [*made, *role.candidates])
-        elif role.needs_mapping and not role.is_given:
+        elif role.needs_mapping:
             mapping.pop(role.name, None)
             yield from _line("  ", role.name, role.source, role.reason)
     for name, source in mapping.items():
