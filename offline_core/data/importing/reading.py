@@ -156,7 +156,7 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             written, declared = [write(root, "part", episodes, config)], job.spaces
             imported = Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
         else:
-            preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
+            preparation = preparation_of(config, source.readers, source.listing)
             inputs = inputs_of(config, preparation.made)
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
             written = steps.run(findings)

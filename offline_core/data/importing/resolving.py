@@ -16,12 +16,13 @@ import pyarrow as pa
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.scans import ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.joins import OtherRows
+from offline_core.data.importing.joins import OtherRows, open_join
 from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
@@ -36,17 +37,14 @@ NUMERIC_SHARE = 0.5
 """A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
 
 
-def preparation_of(config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]) -> Preparation:
+def preparation_of(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> Preparation:
     """What turns the rows of these readers into canonical ones, columns that are made included.
-
-    Arguments:
-        joins: the readers of each join's files.
 
     Raises:
         ConfigError: the parameters do not fit each other or the columns.
         DataError: the first rows, or the files of a join, cannot be read.
     """
-    made, mapping = row_columns(config, readers, joins), config.mapping
+    made, mapping = row_columns(config, readers, listing), config.mapping
     if made is not None:
         also = encoded_elsewhere(config)
         if computed := sorted(set(also.values()) & config.columns.made):
@@ -65,13 +63,11 @@ def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
     return {role: name for role, name in mapped if name in encoded}
 
 
-def row_columns(
-    config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]
-) -> RowColumns | None:
+def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> RowColumns | None:
     """Return what is done with the rows of these readers before the mapping; None if nothing is.
 
     Arguments:
-        joins: the readers of each join's files.
+        listing: looks up the files of joins.
 
     Raises:
         ConfigError: an expression needs a column that does not exist, or computes one that does.
@@ -85,7 +81,7 @@ def row_columns(
     if first is None or (declared == ColumnsConfig() and dotted <= {*first[0].column_names}):
         return None
     table, uri = first
-    others = [OtherRows.read(join, list(join_readers)) for join, join_readers in zip(declared.joins, joins, strict=True)]
+    others = [OtherRows.read(join, open_join(join, listing)) for join in declared.joins]
     wanted = declared.needed(sources_of(config.mapping, _INPUTS))
     chosen = None if config.source.columns is None else frozenset(config.source.columns)
     made = RowColumns(RowSteps(columns=dict.fromkeys(wanted, "any")), joins=others, mapped=frozenset(mapped), chosen=chosen)

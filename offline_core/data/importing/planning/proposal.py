@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.names import ENDS, ID_WORDS, PROBABILITY_NAMES, has_word, named, plain
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
@@ -25,8 +26,8 @@ from offline_core.data.importing.planning import episodes
 from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of, fields_of
-from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, made_by, prepared, tried, tried_files
-from offline_core.data.importing.resolving import encoded_elsewhere
+from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, prepared, tried, tried_files
+from offline_core.data.importing.resolving import encoded_elsewhere, row_columns
 from offline_core.data.importing.roles import Guess, Role, guessed_roles, has_single_steps, same_episode
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
@@ -110,7 +111,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     first = rows_of(sample.readers)
     before = _with_read_dates(_encoded(config, first, is_taken=is_taken, is_whole=sample.is_whole), first)
     config = before.config
-    made = made_by(config, sample.readers)
+    made = row_columns(config, sample.readers, Listing())
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
     rows = _with_gaps(rows, config.columns.late_with_gaps)
@@ -131,7 +132,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     plan.notes += _no_probabilities(plan)
     row_id = _row_id(plan, sample, rows)
     readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, rows)
-    mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
+    mapping = {role.name: role.source for role in roles.values() if role.needs_mapping}
     if mapping:
         plan.config = plan.config.having("mapping", {**mapping, **config.mapping})
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":

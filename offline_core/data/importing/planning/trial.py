@@ -15,15 +15,13 @@ from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
-from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
 from offline_core.data.importing.report import Counts, Findings
-from offline_core.data.importing.resolving import preparation_of, row_columns
-from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.step_import import StepImport
 from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.store.location import Location
@@ -78,7 +76,7 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     mapped = (config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP))
     trial = Trial(probabilities=[source for source in mapped if isinstance(source, str)])
     try:
-        preparation = preparation_of(config, readers, _joined(config))
+        preparation = preparation_of(config, readers, Listing())
         trial.spaces = preparation.spaces
         job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
         trial.findings.note(*job.notes)
@@ -121,22 +119,11 @@ def _finished(trial: Trial, config: ImportConfig) -> Trial:
     return trial
 
 
-def made_by(config: ImportConfig, readers: Sequence[FirstRows]) -> RowColumns | None:
-    """What makes the columns that are declared, or named by dots; None if there are none."""
-    return row_columns(config, readers, _joined(config))
-
-
-def _joined(config: ImportConfig) -> list[list[StepReader]]:
-    """The readers of each join's files."""
-    listing = Listing()
-    return [open_join(join, listing) for join in config.columns.joins]
-
-
 def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | None:
     """The good rows in the import's columns; None if there are none, or the parameters do not fit."""
     tables, findings = [], Findings("quarantine")
     try:
-        preparation = preparation_of(config, readers, _joined(config))
+        preparation = preparation_of(config, readers, Listing())
         for number, reader in enumerate(readers):
             for table, settled in preparation.of_reader(reader, number, findings):
                 preparation = settled
