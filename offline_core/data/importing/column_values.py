@@ -155,11 +155,17 @@ def is_category(column: pa.ChunkedArray) -> bool:
     return is_choice(column) and not pc.any(pc.match_substring_regex(column, _BEGINS_AS_NUMBER)).as_py()
 
 
-def _may_name(kind: pa.DataType) -> bool:
-    """Whether a value of the type may say what a row is of."""
+def _may_name(column: pa.ChunkedArray) -> bool:
+    """Whether each row has a value that may say what the row is of: no time but a text, and neither real nor several."""
+    kind = column.type
     is_several = pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)
     is_real = pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.scale > 0)
-    return not (is_several or is_real or pa.types.is_boolean(kind))
+    return not (column.null_count or is_several or is_real or pa.types.is_boolean(kind) or pa.types.is_temporal(kind))
+
+
+def _may_be_id(column: pa.ChunkedArray) -> bool:
+    """Whether each row has a value that may say what the row is of, and that is no time."""
+    return _may_name(column) and not (is_time(column) or is_unread_time(column))
 
 
 def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:
@@ -227,9 +233,7 @@ def id_candidates(rows: SampleRows, names: Iterable[str], t: np.ndarray | None) 
     candidates = []
     for name in names:
         column = rows.table[name]
-        if not _may_name(column.type):
-            continue
-        if is_time(column) or is_unread_time(column) or pa.types.is_temporal(column.type) or column.null_count:
+        if not _may_be_id(column):
             continue
         same = same_run(column, rows.file)
         changes = inside & ~same
@@ -250,7 +254,7 @@ def one_in_each_file(rows: SampleRows, names: Iterable[str]) -> list[str]:
     candidates = []
     for name in names if files >= MIN_RUN else ():
         column = rows.table[name]
-        if not _may_name(column.type) or column.null_count or is_time(column) or is_unread_time(column):
+        if not _may_be_id(column):
             continue
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
         pairs = len(np.unique(np.stack([codes, rows.file]), axis=1).T)
@@ -267,7 +271,7 @@ def numbered_in_any_order(rows: SampleRows, names: Iterable[str]) -> list[tuple[
     codes, pairs = dict[str, np.ndarray](), dict[str, float]()
     for name in names:
         column = rows.table[name]
-        if not _may_name(column.type) or column.null_count or pa.types.is_temporal(column.type):
+        if not _may_name(column):
             continue
         encoded = column.combine_chunks().dictionary_encode()
         if len(encoded.dictionary) >= MIN_RUN:
@@ -308,16 +312,10 @@ def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray) -> 
     candidates = []
     for name in names:
         column = rows.table[name]
-        kind = column.type
-        if not _may_name(kind) or column.null_count:
+        if not _may_be_id(column):
             continue
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        if (
-            is_time(column)
-            or is_unread_time(column)
-            or pa.types.is_temporal(kind)
-            or codes.max(initial=0) + 1 > len(t) / MIN_RUN
-        ):
+        if codes.max(initial=0) + 1 > len(t) / MIN_RUN:
             continue
         pairs = np.unique(np.stack([codes.astype(np.float64), t]), axis=1).shape[1]
         if 1 - pairs / len(t) <= (1 - ALMOST_ALL) * same_time:
