@@ -181,7 +181,7 @@ class EpisodeFiles:
         if not is_new:
             counts.duplicates += len(episode)
         else:
-            counts.clipped_actions += clipped
+            self.findings.clipped_actions += clipped
         if is_whole or not is_new:
             counts.rows += len(episode)
         return [within_limit(episode, self.config.episodes, counts)] if is_whole and is_new else []

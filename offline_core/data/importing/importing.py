@@ -109,8 +109,8 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             reasons = reasons_for_none(outcome.counts, outcome.findings.unreadable, config, outcome.quarantine)
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {outcome.counts}. No version was committed.{said}")
-        examples = [part.episode for part in outcome.written if part.episode is not None]
-        spaces, doubts = inferred_spaces(outcome.declared, examples, outcome.statistics, outcome.actions)
+        example = next(part.episode for part in outcome.written if part.episode is not None)
+        spaces, doubts = inferred_spaces(outcome.declared, example, outcome.statistics, outcome.actions)
         notes = [*choices, *outcome.notes(source), *doubts]
         dataset = commit(
             output,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.conversion import CLIPPED, Conversion, Types, clock_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
-from offline_core.data.importing.mapping import map_columns, sources_of
+from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
 from offline_core.data.importing.report import Findings, Place
@@ -45,35 +45,37 @@ class Preparation(Conversion):
     notes: tuple[str, ...] = ()
     """What was recognised by its name."""
 
-    def of_reader(self, reader: StepReader, number: int, findings: Findings) -> Iterator[tuple[pa.Table, Preparation]]:
-        """(the good rows of each table of a reader, what prepared them): the first ones say what the columns of all are.
+    def of_readers(self, readers: Mapping[int, StepReader], findings: Findings) -> Generator[tuple[pa.Table, Preparation]]:
+        """(the good rows of each table of some readers, what prepared them): the first ones say what the columns of all are.
 
         Arguments:
-            number: of the reader's file.
+            readers: by the numbers of their files.
             findings: lists or raises what cannot be read, and counts what became of the good rows.
 
         Raises:
-            ConfigError: it gives something else than tables, or the parameters do not fit each other.
+            ConfigError: one gives something else than tables, or the parameters do not fit each other.
             DataError: something cannot be read, and the findings do not list it.
         """
-        preparation, row, reached = self, 0, 0
-        try:
-            for batch in reader.batches():
-                preparation = preparation.settled(batch, reader.uri)
-                findings.note(note_of(batch))
-                table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
-                for failure in bad:
-                    findings.refuse(failure)
-                    findings.places.append(Place(number, reached if failure.row is None else failure.row, failure.eps_id))
-                if table is not None:
-                    reached = table[SOURCE_ROW][-1].as_py() + 1
-                    yield table, preparation
-                row += batch.num_rows
-        except DataError as error:  # and no StorageError: what is out of reach is not damaged
-            if findings.rule == "fail":
-                raise
-            findings.refuse(Unreadable(reader.uri, None, 0, error))
-            findings.places.append(Place(number, reached))
+        preparation = self
+        for number, reader in readers.items():
+            row, reached = 0, 0
+            try:
+                for batch in reader.batches():
+                    preparation = preparation.settled(batch, reader.uri)
+                    findings.note(note_of(batch))
+                    table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
+                    for failure in bad:
+                        findings.refuse(failure)
+                        findings.places.append(Place(number, reached if failure.row is None else failure.row, failure.eps_id))
+                    if table is not None:
+                        reached = table[SOURCE_ROW][-1].as_py() + 1
+                        yield table, preparation
+                    row += batch.num_rows
+            except DataError as error:  # and no StorageError: what is out of reach is not damaged
+                if findings.rule == "fail":
+                    raise
+                findings.refuse(Unreadable(reader.uri, None, 0, error))
+                findings.places.append(Place(number, reached))
 
     def settled(self, table: Any, uri: str) -> Preparation:
         """Return a preparation with the types of this table; the same preparation if no row of the table is good.
@@ -197,7 +199,7 @@ class Preparation(Conversion):
         try:
             self._check_stated(self._stated(table.schema))
             table = self._with_fillers(table)
-            self._check_columns(map_columns(table.slice(0, 0), self.mapping), table.column_names)
+            self._mapped(table, {})
             good, left_out = self._with_extras(self._convert(table, numbers={}), table)
         except DataError:
             return None

@@ -41,7 +41,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
 
     def rows_of(number: int, preparation: Preparation) -> Iterator[tuple[pa.Table, Preparation]]:
         findings = Findings("quarantine")
-        for table, settled in preparation.of_reader(readers[number], number, findings):
+        for table, settled in preparation.of_readers({number: readers[number]}, findings):
             _raise_first(findings)
             check_alike(findings.extras, () if settled.types is None else settled.types.extras)
             yield table, settled

@@ -161,7 +161,7 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
             written = steps.run(findings)
             imported, declared = steps.imported(seen, source.listing, findings), steps.preparation.spaces
-    counts = sum((part.counts for part in written), Counts()).with_unreadable(findings.unreadable)
+    counts = sum((part.counts for part in written), Counts()).with_findings(findings)
     quarantine = list_unreadable(root, findings.unreadable) if findings.unreadable else None
     rewards = config.mapping.get(columns.REWARDS)
     return Read(written, counts, findings, quarantine, imported, declared, rewards, inputs)

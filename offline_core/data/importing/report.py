@@ -107,8 +107,12 @@ class Counts(BaseModel):
         ends = {_SHORTEST: min(shortest, default=None), _LONGEST: max(longest, default=None)}
         return Counts(**numbers, **ends)
 
-    def with_unreadable(self, unreadable: Sequence[Unreadable]) -> Counts:
-        """Add the rows that cannot be read. All rows must be accounted for by now, or an AssertionError is raised."""
+    def with_findings(self, findings: Findings) -> Counts:
+        """Add the clipped actions and the rows that cannot be read.
+
+        All rows must be accounted for by now, or an AssertionError is raised.
+        """
+        unreadable = findings.unreadable
         rows = sum(failure.rows for failure in unreadable)
         files = len({failure.uri for failure in unreadable if failure.rows == 0})
         terminations = sum(failure.terminations for failure in unreadable)
@@ -118,6 +122,7 @@ class Counts(BaseModel):
             quarantined_files=files,
             terminations=terminations,
             quarantined_terminations=terminations,
+            clipped_actions=findings.clipped_actions,
         )
         lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
         lost += whole.final_observations

@@ -194,7 +194,6 @@ class StepImport:
         """Write the episodes, by part. Notes, and what cannot be read, are added to `findings`."""
         findings.note(*self.notes)
         written = self._written(findings)
-        written[0].counts.clipped_actions = findings.clipped_actions
         findings.note(*extras.note_on(findings.extras))
         if self.preparation.made is not None:
             findings.note(*self.preparation.made.notes(findings.without_partner))
@@ -246,15 +245,11 @@ class StepImport:
         return written
 
     def assembled(self, findings: Findings) -> Iterator[tuple[list[Episode], Counts]]:
-        """Build all episodes in this process. Rows with ids are built all at once."""
-        if not self.has_ids and self.order != "linked":
-            for _ in self._prepared(range(len(self.readers)), first := Findings(findings.rule)):
-                pass
-            job = self.without_extras(first.extras)
-            yield from (job._new(*rows, findings) for rows in job._in_order(range(len(self.readers)), findings))
-        else:
-            for table, _ in self._all_rows(findings):
-                yield self._new(table, self.order, findings)
+        """Build all episodes in this process, of rows that are all held in memory. Rows with ids are built all at once."""
+        at_once = self.has_ids or self.order == "linked"
+        rows = self._all_rows(findings) if at_once else [*self._in_order(range(len(self.readers)), findings)]
+        job = self.without_extras(findings.extras)
+        yield from (job._new(job._in_schema(table), order, findings) for table, order in rows)
 
     def _scatter(self, group: range) -> Findings:
         findings, ids_per_file = Findings(self.config.unreadable), self.config.episodes.ids_per == "file"
@@ -358,12 +353,8 @@ class StepImport:
         return (episodes, counts) if self.base is None else self.base.without_known(episodes, counts, findings, self._files[0])
 
     def _prepared(self, which: Iterable[int], findings: Findings) -> Generator[tuple[pa.Table, Preparation]]:
-        """Yield (rows in canonical columns, what prepared them) of readers; `findings` lists or raises what cannot be read."""
-        preparation = self.preparation
-        for number in which:
-            for table, settled in preparation.of_reader(self.readers[number], number, findings):
-                preparation = settled
-                yield table, settled
+        """(rows in canonical columns, what prepared them) of readers; `findings` lists or raises what cannot be read."""
+        return self.preparation.of_readers({number: self.readers[number] for number in which}, findings)
 
     def _prepared_together(self, which: Iterable[int], findings: Findings) -> Iterator[pa.Table]:
         """Yield the rows of `_prepared` in larger tables: small files are converted together, and a thread reads ahead."""

@@ -86,7 +86,6 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
             trial.counts += counts
     except OfflineError as error:
         trial.error = error
-    trial.counts.clipped_actions = trial.findings.clipped_actions
     return _finished(trial, config)
 
 
@@ -108,26 +107,22 @@ def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
 def _finished(trial: Trial, config: ImportConfig) -> Trial:
     """Return the trial with the counts, spaces and notes of an import."""
     trial.counts.episodes, trial.counts.steps = len(trial.episodes), sum(map(len, trial.episodes))
-    trial.counts = trial.counts.with_unreadable(trial.findings.unreadable)
+    trial.counts = trial.counts.with_findings(trial.findings)
     if not trial.episodes:
         return trial
     statistics = Statistics.of_episodes([trial.episodes])
     actions = ActionCounts()
     actions.add(trial.episodes)
-    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics, actions)
+    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[0], statistics, actions)
     trial.findings.note(*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts)
     return trial
 
 
 def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | None:
     """The good rows in the import's columns; None if there are none, or the parameters do not fit."""
-    tables, findings = [], Findings("quarantine")
     try:
         preparation = preparation_of(config, readers, Listing())
-        for number, reader in enumerate(readers):
-            for table, settled in preparation.of_reader(reader, number, findings):
-                preparation = settled
-                tables.append(table)
+        tables = [table for table, _ in preparation.of_readers(dict(enumerate(readers)), Findings("quarantine"))]
     except OfflineError:
         return None
     return pa.concat_tables(tables) if tables else None
