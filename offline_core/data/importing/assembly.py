@@ -60,7 +60,7 @@ def assemble(
     spaces: StoredSpaces,
     findings: Findings,
     mapping: ColumnMapping,
-    in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None,
+    in_order: Callable[[pa.Table, np.ndarray], pa.Table],
 ) -> Assembled:
     """Build the episodes of a canonical step table.
 
@@ -107,8 +107,7 @@ def assemble(
     if len(rows) == 0:
         return Assembled([], counts)
     rows = rows.gathered()
-    if in_order is not None:
-        rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
+    rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
     if is_timed:
         _count_times(rows, unit, counts)
         if order == "time" and has_timestamps(table) and not rows.has_new_obs:

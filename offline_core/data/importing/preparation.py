@@ -26,7 +26,6 @@ from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
 from offline_core.data.importing.report import Findings, Place
-from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.values import empty_arrays, flags, ids
 from offline_core.errors import ConfigError, DataError, SchemaError
 
@@ -88,8 +87,7 @@ class Preparation(Conversion):
         with contextlib.suppress(DataError):
             stated = self._stated(table.schema)
             table, rows = self._rows(table, 0)
-            if self.made is not None:
-                table, *_ = self._with_made(self.made, table, rows, uri)
+            table, *_ = self._with_made(table, rows, uri)
             return self._for(table, stated)
         return self
 
@@ -101,7 +99,7 @@ class Preparation(Conversion):
         """
         pairs = zip(self.spaces, stated, strict=True)
         observation, action = (said if declared is None else declared for declared, said in pairs)
-        mapping, notes = recognised(table, self.mapping, () if self.made is None else self.made.changed)
+        mapping, notes = recognised(table, self.mapping, self.made.changed)
         prepared = replace(
             self,
             spaces=masked_spaces((observation, action), self.mapping),
@@ -157,11 +155,10 @@ class Preparation(Conversion):
         try:
             stated = self._stated(table.schema)
             self._check_stated(stated)
-            if self.made is not None:
-                findings.note(self.made.note_on(table.column_names))
-                table, rows, bad, without_partner = self._with_made(self.made, table, rows, uri)
-                findings.without_partner.update({join: count for join, count in enumerate(without_partner) if count})
-                findings.waiting |= {file} if any(without_partner) else set()
+            findings.note(self.made.note_on(table.column_names))
+            table, rows, bad, without_partner = self._with_made(table, rows, uri)
+            findings.without_partner.update({join: count for join, count in enumerate(without_partner) if count})
+            findings.waiting |= {file} if any(without_partner) else set()
             if table.num_rows == 0:
                 return None, bad
             prepared = self if self.is_settled else self._for(table, stated)
@@ -189,7 +186,7 @@ class Preparation(Conversion):
         """
         table = rows.table
         if (
-            self.made is not None
+            not self.made.is_idle
             or not self.is_settled
             or table.num_rows == 0
             or any(map(_is_mixed, table.columns))
@@ -218,10 +215,10 @@ class Preparation(Conversion):
         return table.drop_columns([SOURCE_ROW]), table[SOURCE_ROW].to_numpy()
 
     def _with_made(
-        self, made: RowColumns, table: pa.Table, rows: np.ndarray, uri: str
+        self, table: pa.Table, rows: np.ndarray, uri: str
     ) -> tuple[pa.Table, np.ndarray, list[Unreadable], Sequence[int]]:
         """(the good rows with the computed columns, their numbers, the bad rows, how many rows have no partner by join)."""
-        table, bad_rows, without_partner = made(table, uri)
+        table, bad_rows, without_partner = self.made(table, uri)
         if not bad_rows:
             return table, rows, [], without_partner
         bad = self._with_terminations(

@@ -27,7 +27,7 @@ from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
 from offline_core.data.importing.report import Counts, Findings, list_unreadable
-from offline_core.data.importing.resolving import inputs_of, preparation_of
+from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
 from offline_core.data.importing.step_import import StepImport
 from offline_core.data.importing.stored import Stored
@@ -157,7 +157,7 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             imported = Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
         else:
             preparation = preparation_of(config, source.readers, source.listing)
-            inputs = inputs_of(config, preparation.made)
+            inputs = preparation.made.inputs
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
             written = steps.run(findings)
             imported, declared = steps.imported(seen, source.listing, findings), steps.preparation.spaces

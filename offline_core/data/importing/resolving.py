@@ -44,15 +44,13 @@ def preparation_of(config: ImportConfig, readers: Sequence[StepReader], listing:
         ConfigError: the parameters do not fit each other or the columns.
         DataError: the first rows, or the files of a join, cannot be read.
     """
-    made, mapping = row_columns(config, readers, listing), config.mapping
-    if made is not None:
-        also = encoded_elsewhere(config)
-        if computed := sorted(set(also.values()) & config.columns.made):
-            raise ConfigError(
-                f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
-            )
-        made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
-        mapping = {**mapping, **{role: made.as_read[name] for role, name in also.items()}}
+    made, also = row_columns(config, readers, listing), encoded_elsewhere(config)
+    if computed := sorted(set(also.values()) & config.columns.made):
+        raise ConfigError(
+            f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
+        )
+    made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
+    mapping = {**config.mapping, **{role: made.as_read[name] for role, name in also.items()}}
     return Preparation(mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
 
 
@@ -63,8 +61,8 @@ def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
     return {role: name for role, name in mapped if name in encoded}
 
 
-def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> RowColumns | None:
-    """Return what is done with the rows of these readers before the mapping; None if nothing is.
+def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> RowColumns:
+    """Return what is done with the rows of these readers before the mapping.
 
     Arguments:
         listing: looks up the files of joins.
@@ -76,10 +74,10 @@ def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Li
     declared, mapped = config.columns, sources_of(config.mapping, config.mapping)
     dotted = {name for name in mapped if "." in name}
     if declared == ColumnsConfig() and not dotted:
-        return None
+        return _idle(config)
     first = next(_tables(readers), None)
     if first is None or (declared == ColumnsConfig() and dotted <= {*first[0].column_names}):
-        return None
+        return _idle(config)
     table, uri = first
     others = [OtherRows.read(join, open_join(join, listing)) for join in declared.joins]
     wanted = declared.needed(sources_of(config.mapping, _INPUTS))
@@ -104,23 +102,21 @@ def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Li
     return dataclasses.replace(made, inputs=inputs, labels=labels, late=declared.in_episode)
 
 
-def inputs_of(config: ImportConfig, made: RowColumns | None) -> InputColumns | None:
-    """What observations are made of, as far as it can be said by the names of columns."""
-    if made is not None:
-        return made.inputs
+def _idle(config: ImportConfig) -> RowColumns:
+    """What leaves rows as they are, and knows the columns that a vector of observations is joined from."""
     names = config.mapping.get(columns.OBS)
     if not isinstance(names, list):
-        return None
-    return InputColumns(steps=RowSteps(columns=dict.fromkeys(names, "number")), obs=names)
+        return RowColumns()
+    return RowColumns(inputs=InputColumns(steps=RowSteps(columns=dict.fromkeys(names, "number")), obs=names))
 
 
-def with_choices(declared: StoredSpaces, made: RowColumns | None) -> StoredSpaces:
+def with_choices(declared: StoredSpaces, made: RowColumns) -> StoredSpaces:
     """The declared spaces, with that of actions which are categories or bins.
 
     Raises:
         ConfigError: another one is declared for them.
     """
-    if made is None or made.labels is None:
+    if made.labels is None:
         return declared
     choices: gym.Space[Any] = gym.spaces.Discrete(len(made.labels))
     if declared[1] is not None and declared[1] != choices:

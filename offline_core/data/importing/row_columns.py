@@ -29,9 +29,9 @@ UNKNOWN = float(np.finfo(np.float32).min)
 
 @dataclass(frozen=True)
 class RowColumns:
-    """Joins, fills, computes and encodes."""
+    """Joins, fills, computes and encodes; as it is by default, it leaves rows as they are."""
 
-    steps: RowSteps
+    steps: RowSteps = field(default_factory=RowSteps)
     before: RowSteps = field(default_factory=RowSteps)
     """Columns that joins need as keys."""
     joins: Sequence[OtherRows] = ()
@@ -40,6 +40,7 @@ class RowColumns:
     chosen: frozenset[str] | None = None
     """The columns of the source that are wanted as such; None: all."""
     inputs: InputColumns | None = None
+    """What observations are made of, as far as it can be said by the names of columns."""
     labels: list[str] | list[float] | None = None
     """What each choice of an action is called in the source, where they are categories or bins."""
     as_read: Mapping[str, str] = field(default_factory=dict)
@@ -53,6 +54,8 @@ class RowColumns:
         Raises:
             SchemaError: a column is missing, or does not have the type that a step needs.
         """
+        if self.is_idle:
+            return table, [], []
         frame, bad, without_partner = self.frame(table, uri)
         return self._written(table, frame), list({bad_row.row: bad_row for bad_row in reversed(bad)}.values()), without_partner
 
@@ -148,6 +151,11 @@ class RowColumns:
             encoding = self.steps.encode.get(name)
             offset += encoding.size if encoding is not None and encoding.form == "one_hot" else 1
         return offsets
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it leaves rows as they are."""
+        return not (self.mapped or self.joins or self.steps.columns or self.steps.computed)
 
     @property
     def _made(self) -> set[str]:

@@ -195,8 +195,7 @@ class StepImport:
         findings.note(*self.notes)
         written = self._written(findings)
         findings.note(*extras.note_on(findings.extras))
-        if self.preparation.made is not None:
-            findings.note(*self.preparation.made.notes(findings.without_partner))
+        findings.note(*self.preparation.made.notes(findings.without_partner))
         return written
 
     def imported(self, seen: SeenFiles, listing: Listing, findings: Findings) -> Imported:
@@ -413,7 +412,6 @@ class StepImport:
 
     def _assembled(self, table: pa.Table, findings: Findings, *, order: str | None = None) -> Assembled:
         """Build the episodes of rows by `_as_episodes`."""
-        made = self.preparation.made
         return assemble(
             table,
             self.config.episodes,
@@ -422,7 +420,7 @@ class StepImport:
             spaces=self.preparation.spaces,
             findings=findings,
             mapping=self.preparation.mapping,
-            in_order=None if made is None else made.in_order,
+            in_order=self.preparation.made.in_order,
         )
 
 

@@ -21,6 +21,7 @@ from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.losses import with_losses
 from offline_core.data.importing.report import Counts, Findings, ImportResult, Place
+from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_order import order_of
 
 Row = dict[str, Any]
@@ -87,7 +88,7 @@ def assembled_from(
         "spaces": (None, None),
         "findings": Findings("fail"),
         "mapping": {},
-        "in_order": None,
+        "in_order": RowColumns().in_order,
     }
     rows = with_losses(unique_ids(table, config, uris), [Place(*position) for position in lost])
     made = assemble(rows, config, order=order_of(config, table), files=uris, **how)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import IO
 
 import pyarrow as pa
@@ -85,6 +85,15 @@ class FirstRows:
         yield from self.held
         if self.error is not None:
             raise self.error
+
+    def changed(self, change: Callable[[pa.Table], pa.Table]) -> FirstRows:
+        """The same rows, each table changed; one of which that raises a `DataError` stays as it is."""
+        held = list[pa.Table | Unreadable]()
+        for batch in self.held:
+            with contextlib.suppress(DataError):
+                batch = change(batch) if isinstance(batch, pa.Table) else batch
+            held.append(batch)
+        return replace(self, held=tuple(held))
 
     @property
     def tables(self) -> list[pa.Table]:

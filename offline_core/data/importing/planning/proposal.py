@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +33,6 @@ from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.stray_actions import few_of_range, few_values
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
-from offline_core.errors import DataError
 
 READ_TIME = "iso_time"
 """The column of the times that are read from dates of another form."""
@@ -112,7 +110,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     before = _with_read_dates(_encoded(config, first, is_taken=is_taken, is_whole=sample.is_whole), first)
     config = before.config
     made = row_columns(config, sample.readers, Listing())
-    seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
+    seen = tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
     rows = _with_gaps(rows, config.columns.late_with_gaps)
     plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
@@ -121,7 +119,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
             table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])
             rows = SampleRows(table, rows.file)
     rows = rows.with_values
-    roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
+    roles = plan.roles = guessed_roles(rows, config.mapping, made.changed)
     plan.columns += fields_of(dict.fromkeys(name for role in roles.values() for name in role.candidates), seen, rows)
     _set_format(plan, sample)
     _fill_flags(plan, Guess(rows, roles))
@@ -343,23 +341,12 @@ def name_of_files(names: Iterable[str]) -> str:
 
 def _with_made(reader: FirstRows, made: RowColumns) -> FirstRows:
     """Return the rows with computed columns, as the mapping sees them; batches that cannot be computed stay as they are."""
-    held: list[Any] = []
-    for batch in reader.held:
-        try:
-            held.append(made(batch, reader.uri)[0] if isinstance(batch, pa.Table) else batch)
-        except DataError:
-            held.append(batch)
-    return dataclasses.replace(reader, held=tuple(held))
+    return reader.changed(lambda rows: made(rows, reader.uri)[0])
 
 
 def _with_column(reader: FirstRows, name: str) -> FirstRows:
-    held = [
-        batch.append_column(name, pa.repeat(pa.scalar(reader.uri, pa.large_string()), batch.num_rows))
-        if isinstance(batch, pa.Table)
-        else batch
-        for batch in reader.held
-    ]
-    return dataclasses.replace(reader, held=tuple(held))
+    uri = pa.scalar(reader.uri, pa.large_string())
+    return reader.changed(lambda rows: rows.append_column(name, pa.repeat(uri, rows.num_rows)))
 
 
 def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
