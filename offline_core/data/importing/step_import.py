@@ -311,9 +311,7 @@ class StepImport:
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
         episodes = Prefetched(self._merged(table, findings, remainder) for table, _ in rows)  # while those before are written
         written = write(self.root, prefix, episodes, self.config)
-        cuts, left_out = remainder.written(self.root, prefix)
-        findings.cuts += cuts
-        findings.left_out += left_out
+        remainder.write(self.root, prefix, findings)
         return written
 
     def _merged(self, table: pa.Table, findings: Findings, remainder: Remainder) -> tuple[list[Episode], Counts]:
@@ -334,13 +332,13 @@ class StepImport:
         made = self._assembled(joined.rows, findings)
         parts = remainder.add(made.rows)
         again = {*parts[SOURCE_ID].to_list()} & late  # others were refused, and stay as they are
-        corrected = again & joined.corrected.keys()
-        stored = sum(joined.stored.get(name, 0) for name in again)
+        before = joined.stored.filter(pl.col(columns.EPS_ID).is_in([*again]))
+        corrected, stored = {*before.filter("gives_way")[columns.EPS_ID]}, int(before["kept"].sum())
         findings.late += Late(
             {*joined.unchanged},
             again - corrected - joined.unchanged,
             corrected,
-            sum(joined.corrected[name] for name in corrected),
+            int(before["gives_way"].sum()),
             parts.filter(pl.col("kept") & pl.col(SOURCE_ID).is_in([*again])).height,
         )
         counts += made.counts
