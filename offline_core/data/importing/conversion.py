@@ -20,6 +20,7 @@ from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
+from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.mapping import REQUIRED, ColumnMapping, map_columns, sources_of
 from offline_core.data.importing.masked import MASKS, with_masks, without_masks
@@ -41,7 +42,6 @@ from offline_core.data.importing.values import (
     nanoseconds,
     one_a_step,
 )
-from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import NonFiniteError, SchemaError
 
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
@@ -307,7 +307,7 @@ def _to_fill(role: str, name: str) -> str:
     value = "0" if role == columns.OBS else "false"
     said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
     if role == columns.OBS:
-        late = json.dumps({f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0}})
+        late = json.dumps(last_reading(name))
         said += f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
     return said
 

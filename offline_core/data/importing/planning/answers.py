@@ -11,7 +11,7 @@ from typing import Any
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_minimised
 from offline_core.data.formats.sources.scans import FILE_PATHS
-from offline_core.data.importing.columns_config import InEpisode
+from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import ColumnMapping, observed_action
 from offline_core.data.importing.notes import negated
@@ -19,7 +19,7 @@ from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.proposal import EACH_FILE, name_of_files
 from offline_core.data.importing.planning.result import Decision, ImportPlan
 from offline_core.data.inputs.frames import no_column
-from offline_core.data.inputs.row_steps import as_sql, names_in
+from offline_core.data.inputs.row_steps import names_in
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 
@@ -232,13 +232,13 @@ def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[
 def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportConfig:
     """Return the parameters with the gaps of an observed column filled by its last value; unchanged without a number."""
     try:
-        late = InEpisode(of=as_sql(name), how="last_known", first=float(first))
+        late = last_reading(name, float(first))
     except ValueError:
         return config
-    made = f"{name}_known"
+    [made] = late
     obs = [made if column == name else column for column in config.mapping[columns.OBS]]
     config = config.having("mapping", {**config.mapping, columns.OBS: obs})
-    return config.having("columns.in_episode", {**config.columns.in_episode, made: late})
+    return config.having("columns.in_episode", config.columns.in_episode | late)
 
 
 def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:

@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import ENDS, UNDERSTOOD, is_minimised
+from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
-from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.units import count_text, cut_text, size_text
 from offline_core.secrets import masked
@@ -442,7 +442,7 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
         yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
     observed = [name for role in plan.roles if role.name == columns.OBS for name in (*role.sources, *role.candidates)]
     if plan.order != "single_step" and (readings := [name for name in observed if name in fills]):
-        late = {f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0} for name in readings}
+        late = {made: reading for name in readings for made, reading in last_reading(name).items()}
         others = {name: value for name, value in more["fill"].items() if name not in readings}
         made = {**known, **more, "fill": others, "in_episode": {**known.get("in_episode", {}), **late}}
         instead = _flow({name: value for name, value in made.items() if value})
