@@ -152,7 +152,7 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
             return _nothing_new(base, seen, outcome)
         statistics = statistics_without(base, removed, outcome.statistics, files)
         done = _account(seen, outcome, base.statistics.steps, statistics.steps)
-        notes = [str(done), *outcome.notes(fresh), *_note_on_losses(imported)]
+        notes = [str(done), *outcome.notes(fresh, config), *_note_on_losses(imported)]
         dataset = commit(
             output,
             files,

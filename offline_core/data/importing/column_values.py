@@ -19,9 +19,9 @@ from offline_core.errors import DataError
 
 ALMOST_ALL = 0.95
 MIN_SHARED_TIMES = 0.05
-"""SampleRows whose time another row has, too."""
+"""Rows whose time another row has, too."""
 MIN_RUN = 3
-"""SampleRows that share an id, on average."""
+"""Rows that share an id, on average."""
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _BEGINS_AS_NUMBER = r"^\s*[+-]?\.?\d"
 _TIME = r"^\s*\d{4}-\d\d-\d\d"
@@ -174,11 +174,6 @@ def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:
     return (np.diff(codes) == 0) & (np.diff(file) == 0)  # type: ignore[no-any-return]
 
 
-def counts_by_one(values: np.ndarray, same: np.ndarray) -> bool:
-    """Whether the next row of the same run is one further, nearly always."""
-    return bool(same.any() and (np.diff(values)[same] == 1).mean() >= ALMOST_ALL)
-
-
 def runs(t: np.ndarray, file: np.ndarray, eps_id: pa.ChunkedArray | None = None) -> np.ndarray:
     """(N,) the run of each row: the rows of a file with one id; without ids, those in which t does not fall.
 
@@ -198,7 +193,7 @@ def counted_from(t: np.ndarray, run: np.ndarray, file: np.ndarray) -> float | No
     """
     order = np.argsort(run, kind="stable")
     same = np.diff(run[order]) == 0
-    if not counts_by_one(t[order], same):
+    if not same.any() or (np.diff(t[order])[same] == 1).mean() < ALMOST_ALL:
         return None
     is_first = np.append(True, ~same)
     begins = t[order][is_first]

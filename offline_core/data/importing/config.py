@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
+from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -173,6 +175,10 @@ class ImportConfig(Config):
             held = getattr(self, group)
             value = {field: getattr(held, field) for field in held.model_fields_set} | {inner: value}
         return parse(ImportConfig, parameters | {group or inner: value})
+
+    def adding(self, name: str, more: Mapping[str, Any]) -> ImportConfig:
+        """The same parameters with more entries in one that is a mapping, such as `columns.fill`."""
+        return self.having(name, {**attrgetter(name)(self), **more})
 
     @property
     def pushed_down(self) -> SourceConfig:

@@ -111,7 +111,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {outcome.counts}. No version was committed.{said}")
         example = next(part.episode for part in outcome.written if part.episode is not None)
         spaces, doubts = inferred_spaces(outcome.declared, example, outcome.statistics, outcome.actions)
-        notes = [*choices, *outcome.notes(source), *doubts]
+        notes = [*choices, *outcome.notes(source, config), *doubts]
         dataset = commit(
             output,
             outcome.files,

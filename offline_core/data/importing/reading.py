@@ -109,8 +109,6 @@ class Read:
     imported: Imported
     declared: StoredSpaces
     """(observation space, action space) as far as they are declared or stated, or follow from categories and bins."""
-    rewards: str | list[str] | None
-    """What the mapping makes rewards of."""
     input_columns: InputColumns | None
     """What observations are made of, if that can be said."""
 
@@ -132,10 +130,11 @@ class Read:
         """For the manifest."""
         return {"counts": self.counts.model_dump(), "notes": list(notes), "quarantine": self.quarantine}
 
-    def notes(self, source: Source) -> list[str]:
+    def notes(self, source: Source, config: ImportConfig) -> list[str]:
         """Sentences on where it guessed, and what it changed."""
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
-        return [*self.findings.notes, *notes_on(self.counts, self.statistics, self.rewards), *self.actions.notes(), *own]
+        of_counts = notes_on(self.counts, self.statistics, config.mapping.get(columns.REWARDS))
+        return [*self.findings.notes, *of_counts, *self.actions.notes(), *own]
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
@@ -163,5 +162,4 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             imported, declared = steps.imported(seen, source.listing, findings), steps.preparation.spaces
     counts = sum((part.counts for part in written), Counts()).with_findings(findings)
     quarantine = list_unreadable(root, findings.unreadable) if findings.unreadable else None
-    rewards = config.mapping.get(columns.REWARDS)
-    return Read(written, counts, findings, quarantine, imported, declared, rewards, inputs)
+    return Read(written, counts, findings, quarantine, imported, declared, inputs)

@@ -90,7 +90,8 @@ def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Li
     steps = _steps(config, sample)
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
     made = _with_data(made, declared, readers, table.column_names)
-    inputs, labels = _inputs(config, made.steps), _labels(config, made.steps)
+    labels = _labels(config, made.steps)
+    inputs = _inputs(config, made.steps, labels)
     obs = sources_of(config.mapping, [columns.OBS])
     if (late := [name for name in obs if name in declared.in_episode]) and any(
         sample[name].dtype.is_nested() for name in obs if name in sample
@@ -308,7 +309,7 @@ def _with_data(
     return dataclasses.replace(made, steps=steps)
 
 
-def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
+def _inputs(config: ImportConfig, steps: RowSteps, labels: list[str] | list[float] | None) -> InputColumns | None:
     names = sources_of(config.mapping, [columns.OBS])
     if not all(steps.columns.get(name, "any") != "any" or name in {*steps.computed, *steps.encode} for name in names):
         return None  # structs, which no steps look into
@@ -317,7 +318,6 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
     kinds = steps.columns | dict.fromkeys((name for name in names if name in late), "number")
     fill = {name: value for name, value in steps.fill.items() if name not in late}
     steps = steps.model_copy(update={"computed": computed, "columns": kinds, "fill": fill})
-    labels = _labels(config, steps)
     action = sources_of(config.mapping, [columns.ACTIONS])
     return InputColumns(
         steps=steps.of(names),

@@ -19,7 +19,7 @@ from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.sources.readers import SOURCE_ROW
-from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.episode_ids import SOURCE_FILE, folder_of
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
 from offline_core.data.importing.losses import LOSSES, SAME_ID, are_unsure, over_lost
 from offline_core.data.importing.mapping import ColumnMapping
@@ -413,7 +413,7 @@ def _distinct(rows: SourceRows) -> pl.Series:
         done = steps.select(DONE).to_series().to_numpy()
         return number[: len(rows)], np.where(done, -1, number[len(rows) :])
 
-    folders = np.unique([uri.rpartition("/")[0] for uri in rows.files], return_inverse=True)[1]
+    folders = np.unique([folder_of(uri) for uri in rows.files], return_inverse=True)[1]
     missing = steps["lacks"].to_numpy()
     return pl.Series(distinct_rows(same, ids, file=file, folder=folders[file], missing=missing, states=states))
 

@@ -193,8 +193,7 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
     names = _names(answer, known)
     if _is_expression(decision, answer, known):
         made = next(name for name in ("reward", "computed_reward", "reward_of_answer") if name not in known)
-        config = config.having("columns.computed", {**config.columns.computed, made: answer})
-        return config.having("mapping", {**config.mapping, columns.REWARDS: made})
+        return config.adding("columns.computed", {made: answer}).adding("mapping", {columns.REWARDS: made})
     match decision.name:
         case "ids_per":
             return config.having("episodes.ids_per", names[0])
@@ -202,10 +201,9 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
             return config.having("episodes.order", "single_step")
         case "episodes" if names[0] == EACH_FILE:
             name = name_of_files(known)
-            config = config.having("source.arguments", {**config.source.arguments, FILE_PATHS: name})
-            return config.having("mapping", {**config.mapping, columns.EPS_ID: name})
+            return config.adding("source.arguments", {FILE_PATHS: name}).adding("mapping", {columns.EPS_ID: name})
         case "episodes":
-            return config.having("mapping", {**config.mapping, columns.EPS_ID: names[0]})
+            return config.adding("mapping", {columns.EPS_ID: names[0]})
         case "dates":
             computed = {
                 name: re.sub("'[^']*'", f"'{names[0]}'", expression) for name, expression in config.columns.computed.items()
@@ -213,7 +211,7 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
             return config.having("columns.computed", computed)
         case name:
             is_vector = name == columns.OBS or len(names) > 1
-            return config.having("mapping", {**config.mapping, name: names if is_vector else names[0]})
+            return config.adding("mapping", {name: names if is_vector else names[0]})
 
 
 def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[str]], str]) -> ImportConfig:
@@ -225,8 +223,7 @@ def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[
     if _choice(f"{source}: which values of the reward are better", candidates, ask) != SMALLER:
         return config
     computed = negated(source, {column.name for column in plan.columns})
-    config = config.having("mapping", {**config.mapping, columns.REWARDS: next(iter(computed))})
-    return config.having("columns.computed", {**config.columns.computed, **computed})
+    return config.adding("mapping", {columns.REWARDS: next(iter(computed))}).adding("columns.computed", computed)
 
 
 def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportConfig:
@@ -237,8 +234,7 @@ def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportCon
         return config
     [made] = late
     obs = [made if column == name else column for column in config.mapping[columns.OBS]]
-    config = config.having("mapping", {**config.mapping, columns.OBS: obs})
-    return config.having("columns.in_episode", config.columns.in_episode | late)
+    return config.adding("mapping", {columns.OBS: obs}).adding("columns.in_episode", late)
 
 
 def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:
@@ -248,4 +244,4 @@ def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:
         value: float | str = float(answer)
     except ValueError:
         value = answer
-    return config.having("columns.fill", {**config.columns.fill, name: value})
+    return config.adding("columns.fill", {name: value})

@@ -89,7 +89,7 @@ def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:
 
 
 def _plan(paths: Sequence[str], sample: SourceSample, proposal: Proposal) -> ImportPlan:
-    trial = proposal.trial or Trial()
+    trial = proposal.trial or Trial(proposal.config)
     steps = lengths(trial)
     middle = (int(steps.min()), int(np.median(steps)), int(steps.max())) if len(steps) else None
     space = [None if space is None else str(space) for space in trial.spaces]

@@ -71,6 +71,11 @@ class Proposal:
         self.config = self.config.having(name, value)
         self.chosen[name] = reason
 
+    def add(self, name: str, more: Mapping[str, Any], reason: str) -> None:
+        """Add columns to a parameter such as `columns.fill`, which may be declared for others."""
+        self.config = self.config.adding(name, more)
+        self.chosen[name] = reason
+
     def take(self, name: str, choice: episodes.Choice | None) -> bool:
         """Set a choice, if there is one; return whether the parameters changed."""
         before = self.config
@@ -166,8 +171,7 @@ def _fill_flags(plan: Proposal, guess: Guess) -> None:
     filled = {name: value for name, value in filled.items() if name not in plan.config.columns.fill}
     if filled:
         reason = f"{', '.join(filled)} has values where an episode ends or begins and nowhere else: there it is false"
-        plan.chosen["columns.fill"] = reason
-        plan.set("columns.fill", {**plan.config.columns.fill, **filled}, reason)
+        plan.add("columns.fill", filled, reason)
 
 
 def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
@@ -203,9 +207,7 @@ def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool, is_whole
             continue
         is_free = is_whole and not is_taken and name not in config.columns.discretise
         if form == "index" and is_free and (levels := few_values(column)):
-            plan.chosen["columns.discretise"] = f"{name} has few values: each is a choice"  # may be declared for other columns
-            levelled = {**config.columns.discretise, name: {"values": levels}}
-            plan.set("columns.discretise", levelled, plan.chosen["columns.discretise"])
+            plan.add("columns.discretise", {name: {"values": levels}}, f"{name} has few values: each is a choice")
             continue
         if not (
             _names_few(column) or (few_of_range(column) and not is_taken) if form == "index" else values.is_category(column)
@@ -222,8 +224,7 @@ def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool, is_whole
         else:
             guesses[f"columns.encode.{name}"] = f"{name} has few of the numbers up to its largest: each is a choice"
     if new:
-        plan.chosen["columns.encode"] = "; ".join(reasons)  # may be declared for other columns
-        plan.set("columns.encode", {**config.columns.encode, **new}, plan.chosen["columns.encode"])
+        plan.add("columns.encode", new, "; ".join(reasons))
         plan.chosen = {name: reason for name, reason in (plan.chosen | guesses).items() if reason}
     return plan
 

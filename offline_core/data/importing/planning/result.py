@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -299,7 +300,7 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
         if reason and name not in said and not name.startswith("columns.encode.")
     ]
     rows = [["order", _ORDERS.get(plan.order, plan.order)]]
-    rows += [[name, f"{_value(plan, name)}: {reason}"] for name, reason in chosen]
+    rows += [[name, f"{attrgetter(name)(plan.config)}: {reason}"] for name, reason in chosen]
     rows.append(["rows", str(counts)])
     if plan.lengths is not None:
         least, middle, most = plan.lengths
@@ -328,11 +329,6 @@ _ORDERS = {
     "single_step": "single_step: each row by itself",
     "episodes": "the files hold whole episodes",
 }
-
-
-def _value(plan: ImportPlan, name: str) -> object:
-    group, _, last = name.rpartition(".")
-    return getattr(getattr(plan.config, group) if group else plan.config, last)
 
 
 def _notes(plan: ImportPlan) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,21 +38,21 @@ NOWHERE = Location.on_disk(".")
 class Trial:
     """What an import of the sample gives."""
 
+    config: ImportConfig
     episodes: list[Episode] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     findings: Findings = field(default_factory=lambda: Findings("quarantine"))
     order: str = ""
     spaces: StoredSpaces = (None, None)
-    probabilities: Collection[str] = ()
-    """Columns of the source whose values have to be probabilities, or their logarithms."""
     error: OfflineError | None = None
     """Why the import stops, whatever is done with rows that cannot be read."""
 
     @property
     def wrong_columns(self) -> dict[str, int]:
         """How many rows have a value that is no probability, by the columns of probabilities that are mistaken as a whole."""
+        probabilities = [self.config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP)]
         names = (failure.error.column for failure in self.findings.unreadable)
-        rows = Counter(column for column in names if column is not None and column in self.probabilities)
+        rows = Counter(column for column in names if column is not None and column in probabilities)
         return {column: count for column, count in rows.items() if count > MAX_REFUSED_SHARE * self.counts.rows}
 
     @property
@@ -73,8 +73,7 @@ class Trial:
 def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     """Import these rows in memory, listing what cannot be read."""
     config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
-    mapped = (config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP))
-    trial = Trial(probabilities=[source for source in mapped if isinstance(source, str)])
+    trial = Trial(config)
     try:
         preparation = preparation_of(config, readers, Listing())
         trial.spaces = preparation.spaces
@@ -86,12 +85,12 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
             trial.counts += counts
     except OfflineError as error:
         trial.error = error
-    return _finished(trial, config)
+    return _finished(trial)
 
 
 def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
     """Import the first row group of files that hold episodes, listing what cannot be read."""
-    trial = Trial(order="episodes")
+    trial = Trial(config, order="episodes")
     try:
         check_for_episodes(config)
         job = EpisodeFiles(files, config, trial.findings, groups_per_file=1)
@@ -101,10 +100,10 @@ def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
             trial.counts += counts
     except OfflineError as error:
         trial.error = error
-    return _finished(trial, config)
+    return _finished(trial)
 
 
-def _finished(trial: Trial, config: ImportConfig) -> Trial:
+def _finished(trial: Trial) -> Trial:
     """Return the trial with the counts, spaces and notes of an import."""
     trial.counts.episodes, trial.counts.steps = len(trial.episodes), sum(map(len, trial.episodes))
     trial.counts = trial.counts.with_findings(trial.findings)
@@ -114,7 +113,7 @@ def _finished(trial: Trial, config: ImportConfig) -> Trial:
     actions = ActionCounts()
     actions.add(trial.episodes)
     trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[0], statistics, actions)
-    trial.findings.note(*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts)
+    trial.findings.note(*notes_on(trial.counts, statistics, trial.config.mapping.get(columns.REWARDS)), *doubts)
     return trial
 
 
