@@ -27,7 +27,7 @@ from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of, fields_of
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere, row_columns
-from offline_core.data.importing.roles import Guess, Role, guessed_roles, has_single_steps, same_episode
+from offline_core.data.importing.roles import Guess, Role, guessed, has_single_steps, same_episode
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.stray_actions import few_of_range, few_values
@@ -124,23 +124,24 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
             table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])
             rows = SampleRows(table, rows.file)
     rows = rows.with_values
-    roles = plan.roles = guessed_roles(rows, config.mapping, made.changed)
+    guess = guessed(rows, config.mapping, made.changed)
+    roles = plan.roles = guess.roles
     plan.columns += fields_of(dict.fromkeys(name for role in roles.values() for name in role.candidates), seen, rows)
     _set_format(plan, sample)
-    _fill_flags(plan, Guess(rows, roles))
+    _fill_flags(plan, guess)
     is_one_table = len(sample.readers) == 1  # each of several files may be an episode
     if columns.ACTION_PROB in roles and is_one_table and has_single_steps(roles) and config.episodes.order == "auto":
         reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
         plan.set("episodes.order", "single_step", reason)
     plan.notes += _no_probabilities(plan)
-    row_id = _row_id(plan, sample, rows)
-    readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, rows)
+    row_id = _row_id(guess, sample)
+    readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, guess)
     mapping = {role.name: role.source for role in roles.values() if role.needs_mapping}
     if mapping:
         plan.config = plan.config.having("mapping", {**mapping, **config.mapping})
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
-        if not _counts_anew(plan, rows):
-            plan.decisions.append(_ends_to_decide(row_id, _in_runs(roles, rows)))
+        if not _counts_anew(guess):
+            plan.decisions.append(_ends_to_decide(row_id, values.id_candidates(rows, guess.left, None)))
             return plan
         step = roles[columns.T].sources[0]
         plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
@@ -302,28 +303,23 @@ def _with_stand_ins(plan: Proposal, sample: SourceSample, readers: Sequence[Firs
         plan.trial.spaces = (None, None)
 
 
-def _grows_in_each_file(plan: Proposal, rows: SampleRows) -> bool:
+def _grows_in_each_file(guess: Guess) -> bool:
     """Whether t grows with each row but for a few that are there twice; so it does where rows lie in order and have none."""
-    role = plan.roles.get(columns.T)
-    if role is None:
-        return True
-    source = role.sources[0] if role.sources else ""
-    t = values.numbers(rows.table[source], may_be_time=True) if source in rows.table.column_names else None
-    if t is None:
-        return False
-    inside = np.diff(rows.file) == 0
+    if (t := guess.t) is None:
+        return columns.T not in guess.roles
+    inside = np.diff(guess.rows.file) == 0
     if not inside.any():
         return True
     return bool((np.diff(t)[inside] >= 0).all()) and values.grows(t, inside)
 
 
-def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Sequence[FirstRows]:
+def _with_file_ids(plan: Proposal, sample: SourceSample, guess: Guess) -> Sequence[FirstRows]:
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
     readers = sample.readers
     known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
     if known or sample.format not in SCANNED or plan.config.source.arguments or plan.config.episodes.order == "single_step":
         return readers
-    if not _grows_in_each_file(plan, rows):
+    if not _grows_in_each_file(guess):
         return readers
     name = name_of_files(column.name for column in plan.columns)
     plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
@@ -350,31 +346,25 @@ def _with_column(reader: FirstRows, name: str) -> FirstRows:
     return reader.changed(lambda rows: rows.append_column(name, pa.repeat(uri, rows.num_rows)))
 
 
-def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
+def _counts_anew(guess: Guess) -> bool:
     """Whether t counts the steps of each file in order, again and again from the same number."""
-    role = plan.roles.get(columns.T)
-    if role is None or not role.sources or role.sources[0] not in rows.table.column_names:
+    if (t := guess.t) is None or np.isnan(t).any():
         return False
-    t = values.numbers(rows.table[role.sources[0]])
-    if t is None or np.isnan(t).any():
-        return False
-    run = values.runs(t, rows.file)
-    return len(np.unique(run)) > 1 and values.counted_from(t, run, rows.file) is not None
+    run = values.runs(t, guess.rows.file)
+    return len(np.unique(run)) > 1 and values.counted_from(t, run, guess.rows.file) is not None
 
 
-def _row_id(plan: Proposal, sample: SourceSample, rows: SampleRows) -> str | None:
+def _row_id(guess: Guess, sample: SourceSample) -> str | None:
     """A column that numbers choices, as those of tickets and orders do: another value in each row; None if there is none.
 
     Of several files each may be an episode, and of a log without probabilities a name has to say what is numbered.
     """
-    if len(sample.readers) > 1 or len(rows) < MIN_ROW_IDS:
+    if len(sample.readers) > 1 or len(guess.rows) < MIN_ROW_IDS:
         return None
-    taken = {source for role in plan.roles.values() for source in role.sources}
-    words = (*CHOICE_WORDS, *ID_WORDS) if columns.ACTION_PROB in plan.roles else CHOICE_WORDS
-    names: list[str] = rows.table.column_names
-    for name in names:
-        column = rows.table[name]
-        if name in taken or column.null_count or not has_word(name, words):
+    words = (*CHOICE_WORDS, *ID_WORDS) if columns.ACTION_PROB in guess.roles else CHOICE_WORDS
+    for name in guess.left:
+        column = guess.column(name)
+        if column.null_count or not has_word(name, words):
             continue
         is_id = values.is_text(column) and not (values.is_time(column) or values.is_unread_time(column))
         if (is_id or values.is_whole(column)) and pc.count_distinct(column).as_py() == len(column):
@@ -382,13 +372,12 @@ def _row_id(plan: Proposal, sample: SourceSample, rows: SampleRows) -> str | Non
     return None
 
 
-def _in_runs(roles: Mapping[str, Role], rows: SampleRows) -> list[str]:
-    """The columns without a role that may name episodes: the rows of each value follow one another."""
-    taken = {source for role in roles.values() for source in role.sources}
-    return values.id_candidates(rows, [name for name in rows.table.column_names if name not in taken], None)
-
-
 def _ends_to_decide(row_id: str | None, in_runs: list[str]) -> Decision:
+    """Ask where episodes end.
+
+    Arguments:
+        in_runs: columns that may name episodes: the rows of each value follow one another.
+    """
     if row_id is None:
         question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
         return Decision(name="episodes", question=question, candidates=in_runs)
