@@ -91,9 +91,12 @@ def assemble(
     if order == "single_step" and not {columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS} & {*table.column_names}:
         counts.lone_rows = len(rows)  # of a click or an offer nothing follows
         rows = rows.with_steps(rows.steps.with_columns(terminated=pl.lit(True)))
-    unit = NANOSECONDS if has_timestamps(table) else 1
+    is_clock = has_timestamps(table)
+    unit = NANOSECONDS if is_clock else 1
     max_gap = None if rules.max_gap is None else rules.max_gap * unit
-    is_timed = order == "time" or (order == "stored" and _holds_times(table, rules))
+    # Where nothing is ordered by t, it holds times if these are timestamps, or if the longest gap of numbers is declared.
+    shows_gaps = columns.T in table.column_names and (is_clock or max_gap is not None)
+    is_timed = order == "time" or (order == "stored" and shows_gaps)
     if rows.ids is not None and order != "single_step":
         rows = _of_one_agent(rows, left_out)
     if order == "t":
@@ -110,19 +113,13 @@ def assemble(
     rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
     if is_timed:
         _count_times(rows, unit, counts)
-        if order == "time" and has_timestamps(table) and not rows.has_new_obs:
+        if order == "time" and is_clock and not rows.has_new_obs:
             counts.set_back_ids = ids_set_back(rows)
-    shows_time = is_timed or (order == "single_step" and has_timestamps(table))
-    if shows_time and columns.TIME not in table.column_names:
+    if (is_timed or (order == "single_step" and is_clock)) and columns.TIME not in table.column_names:
         rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
     episodes = [replace(episode, observation_space=spaces[0], action_space=spaces[1]).validate() for episode in _episodes(rows)]
     return Assembled(episodes, counts, rows)
-
-
-def _holds_times(table: pa.Table, rules: EpisodesConfig) -> bool:
-    """Whether t holds times where nothing is ordered by it: timestamps, or numbers of which the longest gap is declared."""
-    return columns.T in table.column_names and (has_timestamps(table) or rules.max_gap is not None)
 
 
 def _from_first_t(rows: SourceRows, first: int, refuse: Refuse) -> SourceRows:

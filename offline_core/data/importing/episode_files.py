@@ -276,7 +276,10 @@ def completed(
 
     The first one keeps the id.
     """
-    named = [part if i == 0 and whole is None else replace(part, eps_id=_id(part)) for i, part in enumerate(parts)]
+    named = [
+        part if i == 0 and whole is None else replace(part, eps_id=id_of_part(part.eps_id, part.t_started))
+        for i, part in enumerate(parts)
+    ]
     kept: list[Episode] = []
     before = whole
     while named:
@@ -320,7 +323,8 @@ def _united(part: Episode, piece: Episode, overlap: int) -> Episode:
     one, other = part.slice(start, start + overlap), piece.slice(0, overlap)
     steps = [(e.get_observations(), e.get_actions(), e.get_rewards()) for e in (one, other)]
     if piece.t == part.t:
-        ends_differ = part.is_done and piece.is_done and _end(part) != _end(piece)
+        ends = ((episode.terminated, episode.truncated) for episode in (part, piece) if episode.is_done)
+        ends_differ = len({*ends}) > 1
     else:
         ends_differ = part.is_done if piece.t > part.t else piece.is_done
     if ends_differ or not nested.equal(*steps):
@@ -331,11 +335,3 @@ def _united(part: Episode, piece: Episode, overlap: int) -> Episode:
     if part.is_done or piece.t < part.t:
         return part
     return part.slice(0, start, lookback=part.lookback).concat(piece)
-
-
-def _end(episode: Episode) -> tuple[bool, bool]:
-    return episode.terminated, episode.truncated
-
-
-def _id(part: Episode) -> str:
-    return id_of_part(part.eps_id, part.t_started)

@@ -63,7 +63,7 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
         DataError: a row or file cannot be read (and `unreadable` is "fail"), with its place; nothing is committed.
         EmptyDatasetError: there is nothing to import.
     """
-    paths = _listed(source)
+    paths = [source] if isinstance(source, str) else list(source)
     if Location.of(output).uri in map(_place, paths):
         raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
     opened = Source.of(paths, config)
@@ -139,10 +139,6 @@ def _place(path: str) -> str:
         return Location.of(path).uri
     except LocationError:  # a source that is no location, such as a query
         return path
-
-
-def _listed(source: str | Sequence[str]) -> list[str]:
-    return [source] if isinstance(source, str) else list(source)
 
 
 def replaced(dataset: Dataset) -> str | None:

@@ -338,7 +338,9 @@ def good_rows(
         return [(convert(table), rows)]
     except DataError as error:
         if error.rows:
-            bad += [Unreadable(uri, int(rows[row]), 1, _alone(error, said)) for row, said in error.rows.items()]
+            bad += [
+                Unreadable(uri, int(rows[row]), 1, type(error)(said, column=error.column)) for row, said in error.rows.items()
+            ]
             good = np.ones(len(rows), bool)
             good[[*error.rows]] = False
             return good_rows(convert, table.filter(pa.array(good)), rows[good], uri, bad) if good.any() else []
@@ -348,10 +350,6 @@ def good_rows(
     half = len(rows) // 2
     left = good_rows(convert, table.slice(0, half), rows[:half], uri, bad)
     return left + good_rows(convert, table.slice(half), rows[half:], uri, bad)
-
-
-def _alone(error: DataError, said: str) -> DataError:
-    return type(error)(said, column=error.column)
 
 
 def _usual(convert: Convert, table: pa.Table) -> pa.Table | None:

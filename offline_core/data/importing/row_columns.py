@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -82,7 +81,7 @@ class RowColumns:
             assert isinstance(read, pl.DataFrame)
             frame = read.with_columns(frame[name] for name in (FILE, FOLDER) if name not in read.columns)
         frame = frame.with_columns(
-            pl.lit(None, _type_of(self.steps.fill.get(name, UNKNOWN))).alias(name) for name in self.lacking(there)
+            pl.lit(None, pl.Series([self.steps.fill.get(name, UNKNOWN)]).dtype).alias(name) for name in self.lacking(there)
         )
         return with_nested(frame, (name for name in needed if nested(frame.schema, name) is not None))
 
@@ -181,11 +180,6 @@ class RowColumns:
             for number, other in enumerate(self.joins)
             if (count := without_partner.get(number, 0))
         ]
-
-
-def _type_of(value: Any) -> Any:
-    """The type of a column that has this value alone."""
-    return pl.Series([value]).dtype
 
 
 def _of_earlier(values: np.ndarray, part: pl.Series, late: InEpisode) -> np.ndarray:

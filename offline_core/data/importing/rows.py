@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -285,10 +285,11 @@ def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
     if rows.steps["file"][line] != rows.steps["file"][line - 1]:
         return "If each file numbers its episodes by itself, set episodes.ids_per: file."
     if not by_number and (back := _clock_set_back(rows.steps.filter(rows.steps["id"][line] == ID))) is not None:
+        before, after = back
         return (
-            f"In the order of the file, {back.before} is followed by {back.after}, as in local times when the clock is set "
-            f"back. Write UTC or offsets, as {back.after.replace(' ', 'T')}+01:00 has one; or, if rows lie in the order of the "
-            "steps, set episodes.order: stored."
+            f"In the order of the file, {before} is followed by {after}, as in local times when the clock is set back. Write "
+            f"UTC or offsets, as {after.replace(' ', 'T')}+01:00 has one; or, if rows lie in the order of the steps, set "
+            "episodes.order: stored."
         )
     is_date = not by_number and _is_date(rows.steps["t"][line])
     what = "t comes twice" if by_number else "the clock is coarser than the steps"
@@ -299,15 +300,8 @@ def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
     )
 
 
-class SetBack(NamedTuple):
-    """Where the clock of local times was set back: two rows that follow one another in the source."""
-
-    before: str
-    after: str
-
-
-def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
-    """Return where the times of an id first go back, if they only do so as local times at the end of summer; else None.
+def _clock_set_back(steps: pl.DataFrame) -> tuple[str, str] | None:
+    """(the time before the times of an id first go back, the one after it), if they do so as local times at the end of summer.
 
     That is by half an hour to an hour, or by what is left of the hour after a step of the usual length.
     """
@@ -322,7 +316,7 @@ def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
     months = t[back].astype("datetime64[ns]").astype("datetime64[M]").astype(int) % 12 + 1
     if not np.isin(months, MONTHS_SET_BACK).all():  # a time of an hourly log that merely comes twice
         return None
-    return SetBack(date_text(t[back[0]]), date_text(t[back[0] + 1]))
+    return date_text(t[back[0]]), date_text(t[back[0] + 1])
 
 
 def ids_set_back(rows: SourceRows) -> int:
