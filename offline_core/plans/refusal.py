@@ -134,13 +134,12 @@ def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
     source = Source.of(paths, config)
     if source.episode_files:
         return
-    joins = [readers for _, readers in source.joins]
     readers = source.readers if config.columns.needs_data else source.readers[:1]
-    every = [*readers, *(reader for joined in joins for reader in joined)]
+    every = [*readers, *(reader for _, joined in source.joins for reader in joined)]
     if sum(size for reader in every for _, size, _ in files_of(reader, source.listing)) > GLANCE_BYTES:
         return
     if (rows := next(iter(readers[0].batches()), None)) is not None:
-        preparation = preparation_of(config, readers, joins)
+        preparation = preparation_of(config, readers, source.listing)
         _, bad = preparation(rows, file=0, first_row=0, uri=readers[0].uri, findings=Findings("quarantine"))
         if bad:
             settled(config, paths, bad[0].located_error)

@@ -144,15 +144,15 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
         outcome = read(fresh, config, root, seen, base=stored)
         if outcome.input_columns and base.manifest.input_columns:
             common_inputs([(str(base.ref), base.manifest.input_columns), (fresh.uri, outcome.input_columns)])
-        names = stored.parts(outcome.late.replaced)[columns.EPS_ID].to_list()
+        names = stored.parts(outcome.findings.late.replaced)[columns.EPS_ID].to_list()
         files, removed = files_without(base, stored.places, names, root, config.files)
         files += outcome.files
-        imported = _merged(before.without(base.location, outcome.late.replaced), outcome)
+        imported = _merged(before.without(base.location, outcome.findings.late.replaced), outcome)
         if not seen.new and files == base.manifest.files and imported == before:
             return _nothing_new(base, seen, outcome)
         statistics = statistics_without(base, removed, outcome.statistics, files)
         done = _account(seen, outcome, base.statistics.steps, statistics.steps)
-        notes = [str(done), *outcome.notes(fresh), *_note_on_losses(imported)]
+        notes = [str(done), *outcome.notes(fresh, config), *_note_on_losses(imported)]
         dataset = commit(
             output,
             files,
@@ -213,7 +213,7 @@ def _nothing_new(base: Dataset, seen: SeenFiles, outcome: Read | None) -> Import
 
 
 def _account(seen: SeenFiles, outcome: Read | None, steps_before: int, steps_after: int) -> Appended:
-    late = Late() if outcome is None else outcome.late
+    late = Late() if outcome is None else outcome.findings.late
     return Appended(
         files_seen=seen.seen,
         files_read_again=seen.again,

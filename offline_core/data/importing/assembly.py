@@ -18,7 +18,7 @@ from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import hashed, id_of_part
 from offline_core.data.importing.losses import SAME_ID, THEN_LOST
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.report import Counts, Findings, Place
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.rows import (
     BEGINS,
     DONE,
@@ -59,20 +59,19 @@ def assemble(
     files: Sequence[str],
     spaces: StoredSpaces,
     findings: Findings,
-    lost: Sequence[Place],
     mapping: ColumnMapping,
-    in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None,
+    in_order: Callable[[pa.Table, np.ndarray], pa.Table],
 ) -> Assembled:
     """Build the episodes of a canonical step table.
 
     Arguments:
-        table: columns of `columns.STEP_COLUMNS` as far as there are any, `SOURCE_FILE` and `SOURCE_ROW`, and extras. All
-            rows of an episode are in it; those of the file `STORED` are of the version that is appended to.
+        table: columns of `columns.STEP_COLUMNS` as far as there are any, `SOURCE_FILE`, `SOURCE_ROW` and `LOSSES`, and
+            extras. All rows of an episode are in it, under the id that it has in the dataset; those of the file `STORED` are
+            of the version that is appended to.
         order: as `order_of` says.
         files: URIs by `SOURCE_FILE`, for messages and for ids of episodes that have none.
         findings: episodes are added to it, and not counted, if different rows claim the same step, or a row claims a step
             before the first.
-        lost: places of the rows that could not be read, with the ids that their episodes have in the dataset.
         mapping: what columns are called in the source, for messages.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
 
@@ -88,13 +87,16 @@ def assemble(
         for file, number, terminated in new.group_by("file", maintain_order=True).agg(pl.len(), TERMINATED.sum()).iter_rows():
             findings.refuse(Unreadable(files[file], None, number, error, terminated))
 
-    rows = SourceRows.of(table, rules, files, lost, mapping)
+    rows = SourceRows.of(table, files, mapping)
     if order == "single_step" and not {columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS} & {*table.column_names}:
         counts.lone_rows = len(rows)  # of a click or an offer nothing follows
         rows = rows.with_steps(rows.steps.with_columns(terminated=pl.lit(True)))
-    unit = NANOSECONDS if has_timestamps(table) else 1
+    is_clock = has_timestamps(table)
+    unit = NANOSECONDS if is_clock else 1
     max_gap = None if rules.max_gap is None else rules.max_gap * unit
-    is_timed = order == "time" or (order == "stored" and _holds_times(table, rules))
+    # Where nothing is ordered by t, it holds times if these are timestamps, or if the longest gap of numbers is declared.
+    shows_gaps = columns.T in table.column_names and (is_clock or max_gap is not None)
+    is_timed = order == "time" or (order == "stored" and shows_gaps)
     if rows.ids is not None and order != "single_step":
         rows = _of_one_agent(rows, left_out)
     if order == "t":
@@ -108,24 +110,16 @@ def assemble(
     if len(rows) == 0:
         return Assembled([], counts)
     rows = rows.gathered()
-    if in_order is not None:
-        rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
+    rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
     if is_timed:
         _count_times(rows, unit, counts)
-        if order == "time" and has_timestamps(table) and not rows.has_new_obs:
+        if order == "time" and is_clock and not rows.has_new_obs:
             counts.set_back_ids = ids_set_back(rows)
-    shows_time = is_timed or (order == "single_step" and has_timestamps(table))
-    if shows_time and columns.TIME not in table.column_names:
+    if (is_timed or (order == "single_step" and is_clock)) and columns.TIME not in table.column_names:
         rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
     episodes = [replace(episode, observation_space=spaces[0], action_space=spaces[1]).validate() for episode in _episodes(rows)]
-    counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
     return Assembled(episodes, counts, rows)
-
-
-def _holds_times(table: pa.Table, rules: EpisodesConfig) -> bool:
-    """Whether t holds times where nothing is ordered by it: timestamps, or numbers of which the longest gap is declared."""
-    return columns.T in table.column_names and (has_timestamps(table) or rules.max_gap is not None)
 
 
 def _from_first_t(rows: SourceRows, first: int, refuse: Refuse) -> SourceRows:
@@ -269,7 +263,7 @@ def _completed(rows: SourceRows, rules: EpisodesConfig, counts: Counts, *, order
 def _names(rows: SourceRows, order: str) -> pl.Series:
     """An id a part: its own, that of its first step for later ones; a hash of its origin where there is none."""
     if rows.ids is None:
-        places = rows.parts().select("file", "row").iter_rows()
+        places = rows.steps.filter("starts").select("file", "row").iter_rows()
         return pl.Series([hashed(f"{rows.files[file]}:{row}", 16) for file, row in places], dtype=pl.String)
     steps = rows.steps
     if order != "t":  # the number of the step under its id

@@ -19,9 +19,9 @@ from offline_core.errors import DataError
 
 ALMOST_ALL = 0.95
 MIN_SHARED_TIMES = 0.05
-"""SampleRows whose time another row has, too."""
+"""Rows whose time another row has, too."""
 MIN_RUN = 3
-"""SampleRows that share an id, on average."""
+"""Rows that share an id, on average."""
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _BEGINS_AS_NUMBER = r"^\s*[+-]?\.?\d"
 _TIME = r"^\s*\d{4}-\d\d-\d\d"
@@ -155,22 +155,23 @@ def is_category(column: pa.ChunkedArray) -> bool:
     return is_choice(column) and not pc.any(pc.match_substring_regex(column, _BEGINS_AS_NUMBER)).as_py()
 
 
-def _may_name(kind: pa.DataType) -> bool:
-    """Whether a value of the type may say what a row is of."""
+def _may_name(column: pa.ChunkedArray) -> bool:
+    """Whether each row has a value that may say what the row is of: no time but a text, and neither real nor several."""
+    kind = column.type
     is_several = pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)
     is_real = pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.scale > 0)
-    return not (is_several or is_real or pa.types.is_boolean(kind))
+    return not (column.null_count or is_several or is_real or pa.types.is_boolean(kind) or pa.types.is_temporal(kind))
+
+
+def _may_be_id(column: pa.ChunkedArray) -> bool:
+    """Whether each row has a value that may say what the row is of, and that is no time."""
+    return _may_name(column) and not (is_time(column) or is_unread_time(column))
 
 
 def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:
     """(N-1,) bool: the next row is of the same file and has the same value."""
     codes = column.combine_chunks().dictionary_encode().indices.cast(pa.int64()).fill_null(-1).to_numpy()
     return (np.diff(codes) == 0) & (np.diff(file) == 0)  # type: ignore[no-any-return]
-
-
-def counts_by_one(values: np.ndarray, same: np.ndarray) -> bool:
-    """Whether the next row of the same run is one further, nearly always."""
-    return bool(same.any() and (np.diff(values)[same] == 1).mean() >= ALMOST_ALL)
 
 
 def runs(t: np.ndarray, file: np.ndarray, eps_id: pa.ChunkedArray | None = None) -> np.ndarray:
@@ -192,7 +193,7 @@ def counted_from(t: np.ndarray, run: np.ndarray, file: np.ndarray) -> float | No
     """
     order = np.argsort(run, kind="stable")
     same = np.diff(run[order]) == 0
-    if not counts_by_one(t[order], same):
+    if not same.any() or (np.diff(t[order])[same] == 1).mean() < ALMOST_ALL:
         return None
     is_first = np.append(True, ~same)
     begins = t[order][is_first]
@@ -227,9 +228,7 @@ def id_candidates(rows: SampleRows, names: Iterable[str], t: np.ndarray | None) 
     candidates = []
     for name in names:
         column = rows.table[name]
-        if not _may_name(column.type):
-            continue
-        if is_time(column) or is_unread_time(column) or pa.types.is_temporal(column.type) or column.null_count:
+        if not _may_be_id(column):
             continue
         same = same_run(column, rows.file)
         changes = inside & ~same
@@ -250,7 +249,7 @@ def one_in_each_file(rows: SampleRows, names: Iterable[str]) -> list[str]:
     candidates = []
     for name in names if files >= MIN_RUN else ():
         column = rows.table[name]
-        if not _may_name(column.type) or column.null_count or is_time(column) or is_unread_time(column):
+        if not _may_be_id(column):
             continue
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
         pairs = len(np.unique(np.stack([codes, rows.file]), axis=1).T)
@@ -267,7 +266,7 @@ def numbered_in_any_order(rows: SampleRows, names: Iterable[str]) -> list[tuple[
     codes, pairs = dict[str, np.ndarray](), dict[str, float]()
     for name in names:
         column = rows.table[name]
-        if not _may_name(column.type) or column.null_count or pa.types.is_temporal(column.type):
+        if not _may_name(column):
             continue
         encoded = column.combine_chunks().dictionary_encode()
         if len(encoded.dictionary) >= MIN_RUN:
@@ -308,16 +307,10 @@ def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray) -> 
     candidates = []
     for name in names:
         column = rows.table[name]
-        kind = column.type
-        if not _may_name(kind) or column.null_count:
+        if not _may_be_id(column):
             continue
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        if (
-            is_time(column)
-            or is_unread_time(column)
-            or pa.types.is_temporal(kind)
-            or codes.max(initial=0) + 1 > len(t) / MIN_RUN
-        ):
+        if codes.max(initial=0) + 1 > len(t) / MIN_RUN:
             continue
         pairs = np.unique(np.stack([codes.astype(np.float64), t]), axis=1).shape[1]
         if 1 - pairs / len(t) <= (1 - ALMOST_ALL) * same_time:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -95,6 +95,11 @@ class InEpisode(Config):
     def of_row(self) -> str:
         """The expression, of float64 where the column may have gaps."""
         return f"CAST({self.of} AS DOUBLE)" if self.how == "last_known" else self.of
+
+
+def last_reading(column: str, first: float = 0) -> dict[str, dict[str, Any]]:
+    """What makes the last known values of a column, by its name: a part of `columns.in_episode`."""
+    return {f"{column}_known": {"of": as_sql(column), "how": "last_known", "first": first}}
 
 
 class ColumnsConfig(Config):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
+from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -17,7 +19,7 @@ from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.mapping import canonical_mapping, observed_action
 from offline_core.data.importing.masked import masked_spaces, without_masks
 from offline_core.errors import ConfigError, SpaceError
-from offline_core.runtime.config import Config, EnvironmentSpec, closed
+from offline_core.runtime.config import Config, EnvironmentSpec, closed, parse
 from offline_core.runtime.engine import Engine
 
 IdsPer = Literal["source", "file", "folder", "date"]
@@ -160,6 +162,23 @@ class ImportConfig(Config):
         if recorded is not None and not -inf < recorded[0] < recorded[1] < inf:
             raise ConfigError(f"recorded_action_range has to be finite and ascend, as (-1, 1) does; it is {recorded}.")
         return recorded
+
+    def having(self, name: str, value: Any) -> ImportConfig:
+        """The same parameters but for one, which may be that of a group, such as `episodes.order`.
+
+        Raises:
+            ConfigError: it cannot have that value.
+        """
+        parameters = {field: getattr(self, field) for field in self.model_fields_set}
+        group, _, inner = name.rpartition(".")
+        if group:
+            held = getattr(self, group)
+            value = {field: getattr(held, field) for field in held.model_fields_set} | {inner: value}
+        return parse(ImportConfig, parameters | {group or inner: value})
+
+    def adding(self, name: str, more: Mapping[str, Any]) -> ImportConfig:
+        """The same parameters with more entries in one that is a mapping, such as `columns.fill`."""
+        return self.having(name, {**attrgetter(name)(self), **more})
 
     @property
     def pushed_down(self) -> SourceConfig:

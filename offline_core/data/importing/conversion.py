@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -20,6 +20,7 @@ from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
+from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.mapping import REQUIRED, ColumnMapping, map_columns, sources_of
 from offline_core.data.importing.masked import MASKS, with_masks, without_masks
@@ -41,7 +42,6 @@ from offline_core.data.importing.values import (
     nanoseconds,
     one_a_step,
 )
-from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import NonFiniteError, SchemaError
 
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
@@ -81,7 +81,7 @@ class Conversion:
     mapping: ColumnMapping
     spaces: StoredSpaces = (None, None)
     recorded_action_range: Range | None = None
-    made: RowColumns | None = None
+    made: RowColumns = field(default_factory=RowColumns)
     """Columns that are made before the mapping."""
     within: StoredSpaces = (None, None)
     """(observation space, action space) that values have to be in; None: any."""
@@ -91,8 +91,7 @@ class Conversion:
     def source_of(self, name: str) -> str | None:
         """The column that is mapped to a canonical name as it lies in the source; None: several are, or it is made."""
         source = self.mapping.get(name, name)
-        is_made = self.made is not None and source in self.made.changed
-        return source if isinstance(source, str) and not is_made else None
+        return source if isinstance(source, str) and source not in self.made.changed else None
 
     @property
     def templates(self) -> dict[str, Nested]:
@@ -239,8 +238,7 @@ class Conversion:
     def _extras(self, table: pa.Table) -> set[str]:
         """Columns that are not mapped, whose name has no meaning, and which the version that is appended to lacks."""
         mapped = sources_of(self.mapping, self.mapping)
-        late = () if self.made is None else self.made.late
-        return {*table.column_names} - {*self.mapping, *mapped, *late, *self.templates, *_CANONICAL}
+        return {*table.column_names} - {*self.mapping, *mapped, *self.made.late, *self.templates, *_CANONICAL}
 
     def _filled(self, table: pa.Table) -> set[str]:
         """The mapped columns that have a type, and so may hold values."""
@@ -309,7 +307,7 @@ def _to_fill(role: str, name: str) -> str:
     value = "0" if role == columns.OBS else "false"
     said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
     if role == columns.OBS:
-        late = json.dumps({f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0}})
+        late = json.dumps(last_reading(name))
         said += f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
     return said
 

@@ -23,7 +23,8 @@ from offline_core.data.importing.action_range import infer_range, steps_of_episo
 from offline_core.data.importing.action_units import Range, in_env_units
 from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
-from offline_core.data.importing.episode_ids import folder_of, id_of_part, unique_id
+from offline_core.data.importing.episode_ids import id_of_part, id_within
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.values import conform
 from offline_core.data.store.location import Location
@@ -73,28 +74,25 @@ class EpisodeFiles:
     files: Sequence[Location]
     config: ImportConfig
     findings: Findings
-    spaces: StoredSpaces = (None, None)
-    """The declared spaces."""
+    """Lists or raises what cannot be read, and gets a note on what is inferred."""
+    base: Imported | None = None
+    """The import of such files that is appended to, which says the range of recorded actions."""
     groups_per_file: int | None = None
     """The first row groups alone; None: all."""
     wholes: dict[str, tuple[str, EpisodePosition]] = field(default_factory=dict)
     """Content and position of whole episodes, by id."""
     pieces: dict[str, dict[tuple[int, str], tuple[Episode, EpisodePosition]]] = field(default_factory=dict)
     """The pieces of episodes, by id, and by first step and content."""
-    recorded_action_range: Range | None = None
+    spaces: StoredSpaces = field(init=False)
+    """The declared spaces."""
+    recorded_action_range: Range | None = field(init=False)
     """Declared, or inferred from the first steps once they are read."""
     range_shapes: dict[str, tuple[int, ...]] | None = None
     """The shapes of the steps that the range was inferred from; None: it was declared, or not inferred."""
-    notes: list[str] = field(default_factory=list)
-    """What was inferred and not declared."""
-    infers_range: bool = True
 
     def __post_init__(self) -> None:
-        self.recorded_action_range = self.config.recorded_action_range
-
-    def fix_range(self, recorded: Range | None) -> None:
-        """Take the range of recorded actions from an earlier import of such files."""
-        self.recorded_action_range, self.infers_range = recorded, False
+        self.spaces = self.config.spaces()
+        self.recorded_action_range = self.config.recorded_action_range if self.base is None else self.base.action_range
 
     def read(self) -> Iterator[tuple[list[Episode], Counts]]:
         """Yield the episodes of each row group with their counts; at the end, the episodes that were stored in pieces.
@@ -112,7 +110,7 @@ class EpisodeFiles:
                 episodes, counts = [], Counts()
                 for item, position in rows:
                     episodes += self._taken(item, position, counts)
-                yield _counted(episodes, counts)
+                yield episodes, counts
         for eps_id, held in self.pieces.items():
             yield self._completed(self.wholes.get(eps_id), list(held.values()))
 
@@ -128,7 +126,7 @@ class EpisodeFiles:
     def _with_range(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
         """Yield the same groups, after the first of them gave the range of recorded actions if it is not declared."""
         held: list[list[Row]] = []
-        if self.recorded_action_range is None and self.infers_range:
+        if self.recorded_action_range is None and self.base is None:
 
             def episodes() -> Iterator[Episode]:
                 for rows in groups:
@@ -141,7 +139,7 @@ class EpisodeFiles:
             if (first := next(sampled, None)) is not None:
                 steps = map(steps_of_episode, itertools.chain([first], sampled))
                 self.recorded_action_range, note = infer_range(steps, first.action_space)
-                self.notes += [] if note is None else [note]
+                self.findings.note(note)
                 self.range_shapes = None if self.recorded_action_range is None else _shapes(first)
         yield from itertools.chain(held, groups)
 
@@ -183,7 +181,7 @@ class EpisodeFiles:
         if not is_new:
             counts.duplicates += len(episode)
         else:
-            counts.clipped_actions += clipped
+            self.findings.clipped_actions += clipped
         if is_whole or not is_new:
             counts.rows += len(episode)
         return [within_limit(episode, self.config.episodes, counts)] if is_whole and is_new else []
@@ -213,12 +211,7 @@ class EpisodeFiles:
         if observation_space is not None:
             observations = conform(episode.observations, observation_space, columns.OBS)
             episode = replace(episode, observations=observations, observation_space=observation_space)
-        match self.config.episodes.ids_per:
-            case "file":
-                episode = replace(episode, eps_id=unique_id(episode.eps_id, file.uri))
-            case "folder":
-                episode = replace(episode, eps_id=unique_id(episode.eps_id, folder_of(file.uri)))
-        return episode, clipped
+        return replace(episode, eps_id=id_within(episode.eps_id, file.uri, self.config.episodes.ids_per)), clipped
 
     def _completed(
         self, known: tuple[str, EpisodePosition] | None, held: Sequence[tuple[Episode, EpisodePosition]]
@@ -233,7 +226,7 @@ class EpisodeFiles:
             for _, position in held:
                 self._refuse(position, error)
             return [], Counts()
-        return _counted(completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts)
+        return completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts
 
     def _again(self, position: EpisodePosition) -> Episode:
         """Read an episode for the second time."""
@@ -247,11 +240,6 @@ class EpisodeFiles:
 
 def _items(parquet: pq.ParquetFile, group: int) -> list[bytes | None]:
     return parquet.read_row_group(group, columns=[columns.ITEM])[columns.ITEM].to_pylist()  # type: ignore[no-any-return]
-
-
-def _counted(episodes: list[Episode], counts: Counts) -> tuple[list[Episode], Counts]:
-    counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
-    return episodes, counts
 
 
 def _shapes(episode: Episode) -> dict[str, tuple[int, ...]]:
@@ -288,7 +276,10 @@ def completed(
 
     The first one keeps the id.
     """
-    named = [part if i == 0 and whole is None else replace(part, eps_id=_id(part)) for i, part in enumerate(parts)]
+    named = [
+        part if i == 0 and whole is None else replace(part, eps_id=id_of_part(part.eps_id, part.t_started))
+        for i, part in enumerate(parts)
+    ]
     kept: list[Episode] = []
     before = whole
     while named:
@@ -300,8 +291,7 @@ def completed(
         counts.gaps += length - 1
         counts.late_starts += late
         counts.open_ends += is_open
-        is_at_limit = rules.time_limit_steps is not None and episode[-1].t - began >= rules.time_limit_steps
-        if rules.incomplete == "end" and not (named or episode[-1].is_done or is_at_limit):
+        if rules.incomplete == "end" and not (named or episode[-1].is_done or _is_at_limit(episode[-1], rules, began)):
             counts.declared_ends += 1
             episode[-1] = replace(episode[-1], terminated=True)
         if rules.incomplete == "drop" and (late or is_open):
@@ -317,11 +307,14 @@ def completed(
 
 def within_limit(episode: Episode, rules: EpisodesConfig, counts: Counts, *, began: int = 0) -> Episode:
     """The episode, an end at the time limit made a truncation; it began at step `began` of its id."""
-    limit = rules.time_limit_steps
-    if limit is None or not episode.terminated or episode.t - began < limit:
+    if not episode.terminated or not _is_at_limit(episode, rules, began):
         return episode
     counts.time_limits += 1
     return replace(episode, terminated=False, truncated=True)
+
+
+def _is_at_limit(episode: Episode, rules: EpisodesConfig, began: int) -> bool:
+    return rules.time_limit_steps is not None and episode.t - began >= rules.time_limit_steps
 
 
 def _united(part: Episode, piece: Episode, overlap: int) -> Episode:
@@ -330,7 +323,8 @@ def _united(part: Episode, piece: Episode, overlap: int) -> Episode:
     one, other = part.slice(start, start + overlap), piece.slice(0, overlap)
     steps = [(e.get_observations(), e.get_actions(), e.get_rewards()) for e in (one, other)]
     if piece.t == part.t:
-        ends_differ = part.is_done and piece.is_done and _end(part) != _end(piece)
+        ends = ((episode.terminated, episode.truncated) for episode in (part, piece) if episode.is_done)
+        ends_differ = len({*ends}) > 1
     else:
         ends_differ = part.is_done if piece.t > part.t else piece.is_done
     if ends_differ or not nested.equal(*steps):
@@ -341,11 +335,3 @@ def _united(part: Episode, piece: Episode, overlap: int) -> Episode:
     if part.is_done or piece.t < part.t:
         return part
     return part.slice(0, start, lookback=part.lookback).concat(piece)
-
-
-def _end(episode: Episode) -> tuple[bool, bool]:
-    return episode.terminated, episode.truncated
-
-
-def _id(part: Episode) -> str:
-    return id_of_part(part.eps_id, part.t_started)

@@ -18,35 +18,22 @@ SOURCE_FILE = "_source_file"
 """A column beside the step columns: the number of the file in the source."""
 
 
-def numbered_ids(
-    column: pa.ChunkedArray, file: np.ndarray, t: np.ndarray, files: Sequence[str], rules: EpisodesConfig
-) -> tuple[list[str], np.ndarray]:
-    """(ids in the order in which they appear, the number of each row's).
+def unique_ids(table: pa.Table, rules: EpisodesConfig, files: Sequence[str]) -> pa.Table:
+    """Rows in canonical columns, with a `SOURCE_FILE`, under ids that are unique everywhere; rows without ids as they are.
 
     Arguments:
-        t: (N,) nanoseconds since 1970, if it is by date.
+        files: URIs by their number.
     """
-    encoded = column.combine_chunks().dictionary_encode()
-    ids, group = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-    if rules.ids_per == "source":
-        return ids, group
-    labels, label = _labels(file, t, files, rules)
-    encoded = pa.array(group * len(labels) + label).dictionary_encode()
-    pairs = (divmod(code, len(labels)) for code in encoded.dictionary.to_pylist())
-    unique = id_of_date if rules.ids_per == "date" else unique_id
-    return [unique(ids[id], labels[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
-
-
-def unique_ids(table: pa.Table, rules: EpisodesConfig, files: Sequence[str]) -> pa.Table:
-    """Rows in canonical columns, with a `SOURCE_FILE`, under ids that are unique everywhere."""
-    if rules.ids_per == "source":
+    if rules.ids_per == "source" or columns.EPS_ID not in table.column_names:
         return table
-    file = table[SOURCE_FILE].to_numpy().astype(np.int64)
-    t = read_column(table, columns.T) if rules.ids_per == "date" else np.zeros(len(file), np.int64)
-    assert isinstance(t, np.ndarray)
-    ids, group = numbered_ids(table[columns.EPS_ID], file, t.reshape(len(file)), files, rules)
-    names = pa.array(ids, pa.string()).take(pa.array(group))
-    return table.set_column(table.column_names.index(columns.EPS_ID), table.schema.field(columns.EPS_ID), names)
+    labels, label = _labels(table, files, rules)
+    encoded = table[columns.EPS_ID].combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    pairs = pa.array(encoded.indices.to_numpy().astype(np.int64) * len(labels) + label).dictionary_encode()
+    unique = id_of_date if rules.ids_per == "date" else unique_id
+    ids = [unique(names[pair // len(labels)], labels[pair % len(labels)]) for pair in pairs.dictionary.to_pylist()]
+    at = table.column_names.index(columns.EPS_ID)
+    return table.set_column(at, table.schema.field(at), pa.array(ids, pa.string()).take(pairs.indices))
 
 
 def unique_id(eps_id: str, label: str) -> str:
@@ -63,14 +50,17 @@ def id_of_date(eps_id: str, date: str) -> str:
     return f"{eps_id}@{date}-{hashed(f'{eps_id}@{date}', 4)}"
 
 
+def id_within(eps_id: str, uri: str, per: IdsPer) -> str:
+    """Return the unique id of an episode in this file; by date it is not known."""
+    return eps_id if per == "source" else unique_id(eps_id, uri if per == "file" else folder_of(uri))
+
+
 def id_of_lost(eps_id: str | None, file: int, files: Sequence[str], per: IdsPer) -> str | None:
     """Return the unique id of a row that could not be read; None if it may be of any episode.
 
     By date it may, as the time of the row is not known.
     """
-    if eps_id is None or per == "date":
-        return None
-    return eps_id if per == "source" else unique_id(eps_id, files[file] if per == "file" else folder_of(files[file]))
+    return None if eps_id is None or per == "date" else id_within(eps_id, files[file], per)
 
 
 def id_of_part(eps_id: str, t: int) -> str:
@@ -86,9 +76,10 @@ def hashed(text: str, size: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
-def _labels(file: np.ndarray, t: np.ndarray, files: Sequence[str], rules: EpisodesConfig) -> tuple[list[str], np.ndarray]:
+def _labels(table: pa.Table, files: Sequence[str], rules: EpisodesConfig) -> tuple[list[str], np.ndarray]:
     """(what may follow an id, the number of each row's)."""
     if rules.ids_per == "date":
+        t = read_column(table, columns.T).reshape(table.num_rows)
         if (zone := rules.time_zone) is None:
             date = t // (86_400 * NANOSECONDS)
         else:
@@ -96,6 +87,7 @@ def _labels(file: np.ndarray, t: np.ndarray, files: Sequence[str], rules: Episod
             date = times.dt.date().cast(pl.Int32).to_numpy()
         days, label = np.unique(date, return_inverse=True)
         return [str(np.datetime64(int(day), "D")) for day in days], label
+    file = table[SOURCE_FILE].to_numpy().astype(np.int64)
     if rules.ids_per == "file":
         return list(files), file
     folders, number = np.unique([folder_of(uri) for uri in files], return_inverse=True)

@@ -63,7 +63,7 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
         DataError: a row or file cannot be read (and `unreadable` is "fail"), with its place; nothing is committed.
         EmptyDatasetError: there is nothing to import.
     """
-    paths = _listed(source)
+    paths = [source] if isinstance(source, str) else list(source)
     if Location.of(output).uri in map(_place, paths):
         raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
     opened = Source.of(paths, config)
@@ -106,12 +106,12 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         imported = outcome.imported.model_copy(update={"settled": of_settled(asked, config)})
         if outcome.counts.episodes == 0:
             remove_late(root, [*outcome.imported.cuts, *outcome.imported.left_out])
-            reasons = reasons_for_none(outcome.counts, outcome.unreadable, config, outcome.quarantine)
+            reasons = reasons_for_none(outcome.counts, outcome.findings.unreadable, config, outcome.quarantine)
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {outcome.counts}. No version was committed.{said}")
-        examples = [part.episode for part in outcome.written if part.episode is not None]
-        spaces, doubts = inferred_spaces(outcome.declared, examples, outcome.statistics, outcome.actions)
-        notes = [*choices, *outcome.notes(source), *doubts]
+        example = next(part.episode for part in outcome.written if part.episode is not None)
+        spaces, doubts = inferred_spaces(outcome.declared, example, outcome.statistics, outcome.actions)
+        notes = [*choices, *outcome.notes(source, config), *doubts]
         dataset = commit(
             output,
             outcome.files,
@@ -139,10 +139,6 @@ def _place(path: str) -> str:
         return Location.of(path).uri
     except LocationError:  # a source that is no location, such as a query
         return path
-
-
-def _listed(source: str | Sequence[str]) -> list[str]:
-    return [source] if isinstance(source, str) else list(source)
 
 
 def replaced(dataset: Dataset) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -21,17 +21,14 @@ MAX_CHOICES = 65_536
 
 
 def inferred_spaces(
-    declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics, actions: ActionCounts
+    declared: StoredSpaces, first: Episode, statistics: Statistics, actions: ActionCounts
 ) -> tuple[StoredSpaces, list[str]]:
     """(the declared spaces; where there is none, that of the first episode, or what its types and the values say; notes).
 
     Arguments:
         actions: how often each action occurs, for a note on those that do not.
     """
-    if not episodes:
-        return declared, []
-    first, known = episodes[0], statistics.columns or {}
-    own = (first.observation_space, first.action_space)
+    own, known = (first.observation_space, first.action_space), statistics.columns or {}
     trees = ((columns.OBS, first.observations), (columns.ACTIONS, first.actions))
     inferred = []
     for space, said, (name, tree) in zip(declared, own, trees, strict=True):

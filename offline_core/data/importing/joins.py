@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -75,11 +73,6 @@ class OtherRows:
                 "not known. Add a key to on, or make these files unique."
             )
         return cls(join, rows, tuple(notes))
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """The types of the columns that are added."""
-        return {name: self.rows.schema[name] for name in self.join.columns}
 
     def joined(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         """(the same rows in the same order with the columns of the join, null without a partner; how many keys lack a partner).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -22,11 +22,10 @@ from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.conversion import CLIPPED, Conversion, Types, clock_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
-from offline_core.data.importing.mapping import map_columns, sources_of
+from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
 from offline_core.data.importing.report import Findings, Place
-from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.values import empty_arrays, flags, ids
 from offline_core.errors import ConfigError, DataError, SchemaError
 
@@ -45,35 +44,37 @@ class Preparation(Conversion):
     notes: tuple[str, ...] = ()
     """What was recognised by its name."""
 
-    def of_reader(self, reader: StepReader, number: int, findings: Findings) -> Iterator[tuple[pa.Table, Preparation]]:
-        """(the good rows of each table of a reader, what prepared them): the first ones say what the columns of all are.
+    def of_readers(self, readers: Mapping[int, StepReader], findings: Findings) -> Generator[tuple[pa.Table, Preparation]]:
+        """(the good rows of each table of some readers, what prepared them): the first ones say what the columns of all are.
 
         Arguments:
-            number: of the reader's file.
+            readers: by the numbers of their files.
             findings: lists or raises what cannot be read, and counts what became of the good rows.
 
         Raises:
-            ConfigError: it gives something else than tables, or the parameters do not fit each other.
+            ConfigError: one gives something else than tables, or the parameters do not fit each other.
             DataError: something cannot be read, and the findings do not list it.
         """
-        preparation, row, reached = self, 0, 0
-        try:
-            for batch in reader.batches():
-                preparation = preparation.settled(batch, reader.uri)
-                findings.note(note_of(batch))
-                table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
-                for failure in bad:
-                    findings.refuse(failure)
-                    findings.places.append(Place(number, reached if failure.row is None else failure.row, failure.eps_id))
-                if table is not None:
-                    reached = table[SOURCE_ROW][-1].as_py() + 1
-                    yield table, preparation
-                row += batch.num_rows
-        except DataError as error:  # and no StorageError: what is out of reach is not damaged
-            if findings.rule == "fail":
-                raise
-            findings.refuse(Unreadable(reader.uri, None, 0, error))
-            findings.places.append(Place(number, reached))
+        preparation = self
+        for number, reader in readers.items():
+            row, reached = 0, 0
+            try:
+                for batch in reader.batches():
+                    preparation = preparation.settled(batch, reader.uri)
+                    findings.note(note_of(batch))
+                    table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
+                    for failure in bad:
+                        findings.refuse(failure)
+                        findings.places.append(Place(number, reached if failure.row is None else failure.row, failure.eps_id))
+                    if table is not None:
+                        reached = table[SOURCE_ROW][-1].as_py() + 1
+                        yield table, preparation
+                    row += batch.num_rows
+            except DataError as error:  # and no StorageError: what is out of reach is not damaged
+                if findings.rule == "fail":
+                    raise
+                findings.refuse(Unreadable(reader.uri, None, 0, error))
+                findings.places.append(Place(number, reached))
 
     def settled(self, table: Any, uri: str) -> Preparation:
         """Return a preparation with the types of this table; the same preparation if no row of the table is good.
@@ -86,8 +87,7 @@ class Preparation(Conversion):
         with contextlib.suppress(DataError):
             stated = self._stated(table.schema)
             table, rows = self._rows(table, 0)
-            if self.made is not None:
-                table, *_ = self._with_made(self.made, table, rows, uri)
+            table, *_ = self._with_made(table, rows, uri)
             return self._for(table, stated)
         return self
 
@@ -99,7 +99,7 @@ class Preparation(Conversion):
         """
         pairs = zip(self.spaces, stated, strict=True)
         observation, action = (said if declared is None else declared for declared, said in pairs)
-        mapping, notes = recognised(table, self.mapping, () if self.made is None else self.made.changed)
+        mapping, notes = recognised(table, self.mapping, self.made.changed)
         prepared = replace(
             self,
             spaces=masked_spaces((observation, action), self.mapping),
@@ -155,11 +155,10 @@ class Preparation(Conversion):
         try:
             stated = self._stated(table.schema)
             self._check_stated(stated)
-            if self.made is not None:
-                findings.note(self.made.note_on(table.column_names))
-                table, rows, bad, without_partner = self._with_made(self.made, table, rows, uri)
-                findings.without_partner.update({join: count for join, count in enumerate(without_partner) if count})
-                findings.waiting |= {file} if any(without_partner) else set()
+            findings.note(self.made.note_on(table.column_names))
+            table, rows, bad, without_partner = self._with_made(table, rows, uri)
+            findings.without_partner.update({join: count for join, count in enumerate(without_partner) if count})
+            findings.waiting |= {file} if any(without_partner) else set()
             if table.num_rows == 0:
                 return None, bad
             prepared = self if self.is_settled else self._for(table, stated)
@@ -187,7 +186,7 @@ class Preparation(Conversion):
         """
         table = rows.table
         if (
-            self.made is not None
+            not self.made.is_idle
             or not self.is_settled
             or table.num_rows == 0
             or any(map(_is_mixed, table.columns))
@@ -197,7 +196,7 @@ class Preparation(Conversion):
         try:
             self._check_stated(self._stated(table.schema))
             table = self._with_fillers(table)
-            self._check_columns(map_columns(table.slice(0, 0), self.mapping), table.column_names)
+            self._mapped(table, {})
             good, left_out = self._with_extras(self._convert(table, numbers={}), table)
         except DataError:
             return None
@@ -216,10 +215,10 @@ class Preparation(Conversion):
         return table.drop_columns([SOURCE_ROW]), table[SOURCE_ROW].to_numpy()
 
     def _with_made(
-        self, made: RowColumns, table: pa.Table, rows: np.ndarray, uri: str
+        self, table: pa.Table, rows: np.ndarray, uri: str
     ) -> tuple[pa.Table, np.ndarray, list[Unreadable], Sequence[int]]:
         """(the good rows with the computed columns, their numbers, the bad rows, how many rows have no partner by join)."""
-        table, bad_rows, without_partner = made(table, uri)
+        table, bad_rows, without_partner = self.made(table, uri)
         if not bad_rows:
             return table, rows, [], without_partner
         bad = self._with_terminations(
@@ -339,7 +338,9 @@ def good_rows(
         return [(convert(table), rows)]
     except DataError as error:
         if error.rows:
-            bad += [Unreadable(uri, int(rows[row]), 1, _alone(error, said)) for row, said in error.rows.items()]
+            bad += [
+                Unreadable(uri, int(rows[row]), 1, type(error)(said, column=error.column)) for row, said in error.rows.items()
+            ]
             good = np.ones(len(rows), bool)
             good[[*error.rows]] = False
             return good_rows(convert, table.filter(pa.array(good)), rows[good], uri, bad) if good.any() else []
@@ -349,10 +350,6 @@ def good_rows(
     half = len(rows) // 2
     left = good_rows(convert, table.slice(0, half), rows[:half], uri, bad)
     return left + good_rows(convert, table.slice(half), rows[half:], uri, bad)
-
-
-def _alone(error: DataError, said: str) -> DataError:
-    return type(error)(said, column=error.column)
 
 
 def _usual(convert: Convert, table: pa.Table) -> pa.Table | None:

@@ -12,7 +12,6 @@ from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.opening import open_source
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.extras import check_alike
-from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Findings
 from offline_core.data.importing.resolving import preparation_of
@@ -37,18 +36,18 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
 
     if config.columns.in_episode:
         raise ConfigError("columns.in_episode needs rows in order, and ray_steps gives them as they are stored: import them.")
-    readers = open_source([source] if isinstance(source, str) else list(source), config.pushed_down)
-    joins = [open_join(join, Listing()) for join in config.columns.joins]
+    listing = Listing()
+    readers = open_source([source] if isinstance(source, str) else list(source), config.pushed_down, listing)
 
     def rows_of(number: int, preparation: Preparation) -> Iterator[tuple[pa.Table, Preparation]]:
         findings = Findings("quarantine")
-        for table, settled in preparation.of_reader(readers[number], number, findings):
+        for table, settled in preparation.of_readers({number: readers[number]}, findings):
             _raise_first(findings)
             check_alike(findings.extras, () if settled.types is None else settled.types.extras)
             yield table, settled
         _raise_first(findings)
 
-    looked = (batch for number in range(len(readers)) for batch in rows_of(number, preparation_of(config, readers, joins)))
+    looked = (batch for number in range(len(readers)) for batch in rows_of(number, preparation_of(config, readers, listing)))
     if (first := next((batch for batch in looked if batch[0].num_rows), None)) is None:
         raise EmptyDatasetError(f"There are no rows at {source}.")
     looked.close()

@@ -19,15 +19,15 @@ from offline_core.data.formats.sources.opening import open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.formats.sources.scans import EpisodeFile
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
-from offline_core.data.importing.report import Counts, Findings, Late, list_unreadable
-from offline_core.data.importing.resolving import inputs_of, preparation_of
+from offline_core.data.importing.report import Counts, Findings, list_unreadable
+from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
 from offline_core.data.importing.step_import import StepImport
 from offline_core.data.importing.stored import Stored
@@ -103,17 +103,12 @@ class Read:
     written: list[WrittenEpisodes]
     counts: Counts
     """What became of every row; balanced."""
-    unreadable: list[Unreadable]
+    findings: Findings
     quarantine: str | None
     """The URI of the file that lists the rows that cannot be read."""
-    inferred: list[str]
-    """Notes on what was not declared."""
-    late: Late
     imported: Imported
     declared: StoredSpaces
     """(observation space, action space) as far as they are declared or stated, or follow from categories and bins."""
-    rewards: str | list[str] | None
-    """What the mapping makes rewards of."""
     input_columns: InputColumns | None
     """What observations are made of, if that can be said."""
 
@@ -135,10 +130,11 @@ class Read:
         """For the manifest."""
         return {"counts": self.counts.model_dump(), "notes": list(notes), "quarantine": self.quarantine}
 
-    def notes(self, source: Source) -> list[str]:
+    def notes(self, source: Source, config: ImportConfig) -> list[str]:
         """Sentences on where it guessed, and what it changed."""
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
-        return [*self.inferred, *notes_on(self.counts, self.statistics, self.rewards), *self.actions.notes(), *own]
+        of_counts = notes_on(self.counts, self.statistics, config.mapping.get(columns.REWARDS))
+        return [*self.findings.notes, *of_counts, *self.actions.notes(), *own]
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
@@ -149,24 +145,21 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
         DataError: something cannot be read, and `unreadable` is "fail".
     """
     uses_ray = config.engine == "ray" or source.uses_ray
-    findings, declared, inputs = Findings(config.unreadable), config.spaces(), None
+    findings, inputs = Findings(config.unreadable), None
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
         if files := source.episode_files:
-            job = EpisodeFiles(files, config, findings, declared)
+            job = EpisodeFiles(files, config, findings, None if base is None else base.imported)
+            episodes = job.read()
             if base is not None:
-                job.fix_range(base.imported.action_range)
-            episodes = (
-                job.read() if base is None else (base.without_known(*batch, findings, source.uri) for batch in job.read())
-            )
-            written = [write(root, "part", episodes, config)]
-            notes, imported = job.notes, Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
+                episodes = (base.without_known(*batch, findings, source.uri) for batch in episodes)
+            written, declared = [write(root, "part", episodes, config)], job.spaces
+            imported = Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
         else:
-            preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
-            inputs = inputs_of(config, preparation.made)
+            preparation = preparation_of(config, source.readers, source.listing)
+            inputs = preparation.made.inputs
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
-            written, notes = steps.run(findings)
+            written = steps.run(findings)
             imported, declared = steps.imported(seen, source.listing, findings), steps.preparation.spaces
-    counts = sum((part.counts for part in written), Counts()).with_unreadable(findings.unreadable)
+    counts = sum((part.counts for part in written), Counts()).with_findings(findings)
     quarantine = list_unreadable(root, findings.unreadable) if findings.unreadable else None
-    rewards = config.mapping.get(columns.REWARDS)
-    return Read(written, counts, findings.unreadable, quarantine, notes, findings.late, imported, declared, rewards, inputs)
+    return Read(written, counts, findings, quarantine, imported, declared, inputs)

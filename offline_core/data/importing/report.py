@@ -51,7 +51,10 @@ _SHORTEST, _LONGEST = "shortest_time_gap", "longest_time_gap"
 
 
 class Counts(BaseModel):
-    """rows + stored_rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always."""
+    """rows + stored_rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always.
+
+    Who writes the episodes counts them and their steps.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -104,8 +107,12 @@ class Counts(BaseModel):
         ends = {_SHORTEST: min(shortest, default=None), _LONGEST: max(longest, default=None)}
         return Counts(**numbers, **ends)
 
-    def with_unreadable(self, unreadable: Sequence[Unreadable]) -> Counts:
-        """Add the rows that cannot be read. All rows must be accounted for by now, or an AssertionError is raised."""
+    def with_findings(self, findings: Findings) -> Counts:
+        """Add the clipped actions and the rows that cannot be read.
+
+        All rows must be accounted for by now, or an AssertionError is raised.
+        """
+        unreadable = findings.unreadable
         rows = sum(failure.rows for failure in unreadable)
         files = len({failure.uri for failure in unreadable if failure.rows == 0})
         terminations = sum(failure.terminations for failure in unreadable)
@@ -115,6 +122,7 @@ class Counts(BaseModel):
             quarantined_files=files,
             terminations=terminations,
             quarantined_terminations=terminations,
+            clipped_actions=findings.clipped_actions,
         )
         lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
         lost += whole.final_observations
@@ -142,8 +150,6 @@ class Late:
     completed: set[str] = field(default_factory=set)
     corrected: set[str] = field(default_factory=set)
     corrected_steps: int = 0
-    stored_rows: int = 0
-    """Rows of the version before that were put into episodes again."""
     rebuilt: int = 0
     """Episodes that were made of those and of late rows."""
 
@@ -156,7 +162,6 @@ class Late:
         self.completed |= other.completed
         self.corrected |= other.corrected
         self.corrected_steps += other.corrected_steps
-        self.stored_rows += other.stored_rows
         self.rebuilt += other.rebuilt
         return self
 
@@ -188,7 +193,7 @@ class Findings:
     extras: dict[str, str] = field(default_factory=dict)
     """Columns of the source that are not mapped and cannot be kept, and why."""
     notes: list[str] = field(default_factory=list)
-    """What readers took for granted, each once."""
+    """What was inferred and not declared, what readers took for granted, and what was left out, each once."""
     late: Late = field(default_factory=Late)
     cuts: list[FileEntry] = field(default_factory=list)
     left_out: list[FileEntry] = field(default_factory=list)

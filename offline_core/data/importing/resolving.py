@@ -16,12 +16,13 @@ import pyarrow as pa
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.scans import ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.joins import OtherRows
+from offline_core.data.importing.joins import OtherRows, open_join
 from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
@@ -36,25 +37,20 @@ NUMERIC_SHARE = 0.5
 """A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
 
 
-def preparation_of(config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]) -> Preparation:
+def preparation_of(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> Preparation:
     """What turns the rows of these readers into canonical ones, columns that are made included.
-
-    Arguments:
-        joins: the readers of each join's files.
 
     Raises:
         ConfigError: the parameters do not fit each other or the columns.
         DataError: the first rows, or the files of a join, cannot be read.
     """
-    made, mapping = row_columns(config, readers, joins), config.mapping
-    if made is not None:
-        also = encoded_elsewhere(config)
-        if computed := sorted(set(also.values()) & config.columns.made):
-            raise ConfigError(
-                f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
-            )
-        made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
-        mapping = {**mapping, **{role: made.as_read[name] for role, name in also.items()}}
+    made, also = row_columns(config, readers, listing), encoded_elsewhere(config)
+    if computed := sorted(set(also.values()) & config.columns.made):
+        raise ConfigError(
+            f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
+        )
+    made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
+    mapping = {**config.mapping, **{role: made.as_read[name] for role, name in also.items()}}
     return Preparation(mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
 
 
@@ -65,13 +61,11 @@ def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
     return {role: name for role, name in mapped if name in encoded}
 
 
-def row_columns(
-    config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]
-) -> RowColumns | None:
-    """Return what is done with the rows of these readers before the mapping; None if nothing is.
+def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> RowColumns:
+    """Return what is done with the rows of these readers before the mapping.
 
     Arguments:
-        joins: the readers of each join's files.
+        listing: looks up the files of joins.
 
     Raises:
         ConfigError: an expression needs a column that does not exist, or computes one that does.
@@ -80,12 +74,12 @@ def row_columns(
     declared, mapped = config.columns, sources_of(config.mapping, config.mapping)
     dotted = {name for name in mapped if "." in name}
     if declared == ColumnsConfig() and not dotted:
-        return None
+        return _idle(config)
     first = next(_tables(readers), None)
     if first is None or (declared == ColumnsConfig() and dotted <= {*first[0].column_names}):
-        return None
+        return _idle(config)
     table, uri = first
-    others = [OtherRows.read(join, list(join_readers)) for join, join_readers in zip(declared.joins, joins, strict=True)]
+    others = [OtherRows.read(join, open_join(join, listing)) for join in declared.joins]
     wanted = declared.needed(sources_of(config.mapping, _INPUTS))
     chosen = None if config.source.columns is None else frozenset(config.source.columns)
     made = RowColumns(RowSteps(columns=dict.fromkeys(wanted, "any")), joins=others, mapped=frozenset(mapped), chosen=chosen)
@@ -96,7 +90,8 @@ def row_columns(
     steps = _steps(config, sample)
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
     made = _with_data(made, declared, readers, table.column_names)
-    inputs, labels = _inputs(config, made.steps), _labels(config, made.steps)
+    labels = _labels(config, made.steps)
+    inputs = _inputs(config, made.steps, labels)
     obs = sources_of(config.mapping, [columns.OBS])
     if (late := [name for name in obs if name in declared.in_episode]) and any(
         sample[name].dtype.is_nested() for name in obs if name in sample
@@ -108,23 +103,21 @@ def row_columns(
     return dataclasses.replace(made, inputs=inputs, labels=labels, late=declared.in_episode)
 
 
-def inputs_of(config: ImportConfig, made: RowColumns | None) -> InputColumns | None:
-    """What observations are made of, as far as it can be said by the names of columns."""
-    if made is not None:
-        return made.inputs
+def _idle(config: ImportConfig) -> RowColumns:
+    """What leaves rows as they are, and knows the columns that a vector of observations is joined from."""
     names = config.mapping.get(columns.OBS)
     if not isinstance(names, list):
-        return None
-    return InputColumns(steps=RowSteps(columns=dict.fromkeys(names, "number")), obs=names)
+        return RowColumns()
+    return RowColumns(inputs=InputColumns(steps=RowSteps(columns=dict.fromkeys(names, "number")), obs=names))
 
 
-def with_choices(declared: StoredSpaces, made: RowColumns | None) -> StoredSpaces:
+def with_choices(declared: StoredSpaces, made: RowColumns) -> StoredSpaces:
     """The declared spaces, with that of actions which are categories or bins.
 
     Raises:
         ConfigError: another one is declared for them.
     """
-    if made is None or made.labels is None:
+    if made.labels is None:
         return declared
     choices: gym.Space[Any] = gym.spaces.Discrete(len(made.labels))
     if declared[1] is not None and declared[1] != choices:
@@ -316,7 +309,7 @@ def _with_data(
     return dataclasses.replace(made, steps=steps)
 
 
-def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
+def _inputs(config: ImportConfig, steps: RowSteps, labels: list[str] | list[float] | None) -> InputColumns | None:
     names = sources_of(config.mapping, [columns.OBS])
     if not all(steps.columns.get(name, "any") != "any" or name in {*steps.computed, *steps.encode} for name in names):
         return None  # structs, which no steps look into
@@ -325,7 +318,6 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
     kinds = steps.columns | dict.fromkeys((name for name in names if name in late), "number")
     fill = {name: value for name, value in steps.fill.items() if name not in late}
     steps = steps.model_copy(update={"computed": computed, "columns": kinds, "fill": fill})
-    labels = _labels(config, steps)
     action = sources_of(config.mapping, [columns.ACTIONS])
     return InputColumns(
         steps=steps.of(names),

@@ -68,10 +68,8 @@ class Role(BaseModel):
 
     @property
     def needs_mapping(self) -> bool:
-        """Whether the column has another name than the role. Masks always need a mapping: without it, a column is no mask."""
-        if self.name in MASKS:
-            return self.source is not None
-        return self.source is not None and self.source != self.name
+        """Whether it is guessed, and the column has another name; a mask of any name, for without a mapping it is none."""
+        return not self.is_given and self.source is not None and (self.name in MASKS or self.source != self.name)
 
 
 @dataclass
@@ -100,8 +98,14 @@ class Guess:
         source = None if role is None else role.source
         return source if isinstance(source, str) and source in self.rows.table.column_names else None
 
+    @property
+    def t(self) -> np.ndarray | None:
+        """(N,) what the column of t holds, times in nanoseconds; None if there is none, or it has no numbers and times."""
+        time = self.source_of(columns.T)
+        return None if time is None else values.numbers(self.column(time), may_be_time=True)
 
-def guessed_roles(rows: SampleRows, mapping: Mapping[str, str | list[str]], changed: Collection[str] = ()) -> dict[str, Role]:
+
+def guessed(rows: SampleRows, mapping: Mapping[str, str | list[str]], changed: Collection[str]) -> Guess:
     """Return the roles that are mapped or guessed, and the others of `REQUIRED`, with candidates.
 
     Arguments:
@@ -130,7 +134,7 @@ def guessed_roles(rows: SampleRows, mapping: Mapping[str, str | list[str]], chan
         named_so = [name for name in (*reward.sources, *reward.candidates) if name in rows.table.column_names]
         at_ends = [name for name in named_so if _is_at_ends(guess, guess.column(name))]
         guess.roles[columns.REWARDS] = reward.model_copy(update={"at_ends": at_ends})
-    return guess.roles
+    return guess
 
 
 def in_order(roles: Mapping[str, Role]) -> list[Role]:
@@ -216,8 +220,7 @@ def _time(guess: Guess) -> None:
 def _ids(guess: Guess) -> None:
     if columns.EPS_ID in guess.roles:
         return
-    time = guess.source_of(columns.T)
-    t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
+    time, t = guess.source_of(columns.T), guess.t
     candidates = values.id_candidates(guess.rows, guess.left, t)
     named_so = [name for name in guess.left if has_word(name, (*ID_WORDS, *THING_WORDS))]
     if not candidates and len(of_files := values.one_in_each_file(guess.rows, named_so)) == 1:
@@ -266,8 +269,7 @@ def _pairs(guess: Guess) -> None:
 
 def same_episode(guess: Guess) -> np.ndarray | None:
     """(N-1,) bool: the next row goes on with the episode; None if neither ids nor times say so."""
-    eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
-    t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
+    eps_id, t = guess.source_of(columns.EPS_ID), guess.t
     if eps_id is not None:
         same = values.same_run(guess.column(eps_id), guess.rows.file)
         return same if t is None else same & (np.diff(t) != 0)  # a last row may be there twice
@@ -406,8 +408,7 @@ def _is_at_ends(guess: Guess, column: pa.ChunkedArray) -> bool:
     known = column.is_valid().to_numpy()
     if known.all() or not known.any() or not (_is_number(column) or values.is_flag(column.drop_null())):
         return False
-    eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
-    t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
+    eps_id, t = guess.source_of(columns.EPS_ID), guess.t
     if eps_id is not None and t is not None and len(t) == len(known):
         ids = guess.column(eps_id).combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
         order = np.lexsort((t, ids))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,9 +28,9 @@ UNKNOWN = float(np.finfo(np.float32).min)
 
 @dataclass(frozen=True)
 class RowColumns:
-    """Joins, fills, computes and encodes."""
+    """Joins, fills, computes and encodes; as it is by default, it leaves rows as they are."""
 
-    steps: RowSteps
+    steps: RowSteps = field(default_factory=RowSteps)
     before: RowSteps = field(default_factory=RowSteps)
     """Columns that joins need as keys."""
     joins: Sequence[OtherRows] = ()
@@ -40,6 +39,7 @@ class RowColumns:
     chosen: frozenset[str] | None = None
     """The columns of the source that are wanted as such; None: all."""
     inputs: InputColumns | None = None
+    """What observations are made of, as far as it can be said by the names of columns."""
     labels: list[str] | list[float] | None = None
     """What each choice of an action is called in the source, where they are categories or bins."""
     as_read: Mapping[str, str] = field(default_factory=dict)
@@ -53,6 +53,8 @@ class RowColumns:
         Raises:
             SchemaError: a column is missing, or does not have the type that a step needs.
         """
+        if self.is_idle:
+            return table, [], []
         frame, bad, without_partner = self.frame(table, uri)
         return self._written(table, frame), list({bad_row.row: bad_row for bad_row in reversed(bad)}.values()), without_partner
 
@@ -79,7 +81,7 @@ class RowColumns:
             assert isinstance(read, pl.DataFrame)
             frame = read.with_columns(frame[name] for name in (FILE, FOLDER) if name not in read.columns)
         frame = frame.with_columns(
-            pl.lit(None, _type_of(self.steps.fill.get(name, UNKNOWN))).alias(name) for name in self.lacking(there)
+            pl.lit(None, pl.Series([self.steps.fill.get(name, UNKNOWN)]).dtype).alias(name) for name in self.lacking(there)
         )
         return with_nested(frame, (name for name in needed if nested(frame.schema, name) is not None))
 
@@ -150,6 +152,11 @@ class RowColumns:
         return offsets
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it leaves rows as they are."""
+        return not (self.mapped or self.joins or self.steps.columns or self.steps.computed)
+
+    @property
     def _made(self) -> set[str]:
         """The names of columns that are not in the source."""
         return {*self.steps.computed, *(name for other in self.joins for name in other.join.columns)}
@@ -173,11 +180,6 @@ class RowColumns:
             for number, other in enumerate(self.joins)
             if (count := without_partner.get(number, 0))
         ]
-
-
-def _type_of(value: Any) -> Any:
-    """The type of a column that has this value alone."""
-    return pl.Series([value]).dtype
 
 
 def _of_earlier(values: np.ndarray, part: pl.Series, late: InEpisode) -> np.ndarray:

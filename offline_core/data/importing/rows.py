@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -19,12 +19,10 @@ from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.sources.readers import SOURCE_ROW
-from offline_core.data.importing.config import EpisodesConfig
-from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
+from offline_core.data.importing.episode_ids import SOURCE_FILE, folder_of
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
-from offline_core.data.importing.losses import LOSSES, LOST, SAME_ID, are_unsure, losses, over_lost, place_of
+from offline_core.data.importing.losses import LOSSES, SAME_ID, are_unsure, over_lost
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.report import Place
 from offline_core.data.importing.times import MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
@@ -72,32 +70,25 @@ class SourceRows:
     def of(
         cls,
         table: pa.Table,
-        rules: EpisodesConfig,
         files: Sequence[str],
-        lost: Sequence[Place],
         mapping: ColumnMapping,
     ) -> SourceRows:
-        """The rows in the order of the source.
-
-        Arguments:
-            table: may hold `LOSSES`.
-            lost: places of rows that could not be read.
-        """
+        """The rows in the order of the source; `table` holds `LOSSES`."""
         count, names = table.num_rows, table.column_names
         file, row = (table[name].to_numpy().astype(np.int64) for name in (SOURCE_FILE, SOURCE_ROW))
         t = read_column(table, columns.T).reshape(count) if columns.T in names else np.zeros(count, np.int64)
         ids, number = None, np.zeros(count, np.int64)
         if columns.EPS_ID in names:
-            ids, number = numbered_ids(table[columns.EPS_ID], file, t, files, rules)
+            encoded = table[columns.EPS_ID].combine_chunks().dictionary_encode()
+            ids, number = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
         flags = {
             "terminated": columns.TERMINATEDS,
             "truncated": columns.TRUNCATEDS,
             "begins": columns.IS_FIRST,
             "final": columns.IS_LAST,
         }
-        around = pl.DataFrame(table.select(LOSSES)) if LOST in names else losses(place_of(file, row), number, ids, lost)
         steps = pl.DataFrame({"at": np.arange(count), "id": number, "t": t, "file": file, "row": row}).with_columns(
-            *around,
+            *pl.DataFrame(table.select(LOSSES)),
             **{
                 short: pl.Series(pc.fill_null(table[name], False).to_numpy()) if name in names else pl.lit(False)
                 for short, name in flags.items()
@@ -135,11 +126,7 @@ class SourceRows:
 
     def observations(self) -> tuple[Nested, Nested]:
         """(obs, new_obs) in the order of the lines, see `linking.observations`."""
-        return observations(self.with_columns(columns.OBS, columns.NEW_OBS).taken())
-
-    def with_columns(self, *names: str) -> SourceRows:
-        """Return the same rows with only these columns of `table`."""
-        return replace(self, table=self.table.select(names))
+        return observations(replace(self, table=self.table.select([columns.OBS, columns.NEW_OBS])).taken())
 
     @property
     def has_new_obs(self) -> bool:
@@ -166,10 +153,6 @@ class SourceRows:
         """The id of a line, for messages."""
         assert self.ids is not None
         return str(self.ids[self.steps["id"][line]])
-
-    def parts(self) -> pl.DataFrame:
-        """The first line of each run of steps that follow one another."""
-        return self.steps.filter("starts")
 
 
 Refuse: TypeAlias = Callable[[SourceRows, EpisodeError], None]
@@ -302,10 +285,11 @@ def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
     if rows.steps["file"][line] != rows.steps["file"][line - 1]:
         return "If each file numbers its episodes by itself, set episodes.ids_per: file."
     if not by_number and (back := _clock_set_back(rows.steps.filter(rows.steps["id"][line] == ID))) is not None:
+        before, after = back
         return (
-            f"In the order of the file, {back.before} is followed by {back.after}, as in local times when the clock is set "
-            f"back. Write UTC or offsets, as {back.after.replace(' ', 'T')}+01:00 has one; or, if rows lie in the order of the "
-            "steps, set episodes.order: stored."
+            f"In the order of the file, {before} is followed by {after}, as in local times when the clock is set back. Write "
+            f"UTC or offsets, as {after.replace(' ', 'T')}+01:00 has one; or, if rows lie in the order of the steps, set "
+            "episodes.order: stored."
         )
     is_date = not by_number and _is_date(rows.steps["t"][line])
     what = "t comes twice" if by_number else "the clock is coarser than the steps"
@@ -316,15 +300,8 @@ def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
     )
 
 
-class SetBack(NamedTuple):
-    """Where the clock of local times was set back: two rows that follow one another in the source."""
-
-    before: str
-    after: str
-
-
-def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
-    """Return where the times of an id first go back, if they only do so as local times at the end of summer; else None.
+def _clock_set_back(steps: pl.DataFrame) -> tuple[str, str] | None:
+    """(the time before the times of an id first go back, the one after it), if they do so as local times at the end of summer.
 
     That is by half an hour to an hour, or by what is left of the hour after a step of the usual length.
     """
@@ -339,7 +316,7 @@ def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
     months = t[back].astype("datetime64[ns]").astype("datetime64[M]").astype(int) % 12 + 1
     if not np.isin(months, MONTHS_SET_BACK).all():  # a time of an hourly log that merely comes twice
         return None
-    return SetBack(date_text(t[back[0]]), date_text(t[back[0] + 1]))
+    return date_text(t[back[0]]), date_text(t[back[0] + 1])
 
 
 def ids_set_back(rows: SourceRows) -> int:
@@ -430,7 +407,7 @@ def _distinct(rows: SourceRows) -> pl.Series:
         done = steps.select(DONE).to_series().to_numpy()
         return number[: len(rows)], np.where(done, -1, number[len(rows) :])
 
-    folders = np.unique([uri.rpartition("/")[0] for uri in rows.files], return_inverse=True)[1]
+    folders = np.unique([folder_of(uri) for uri in rows.files], return_inverse=True)[1]
     missing = steps["lacks"].to_numpy()
     return pl.Series(distinct_rows(same, ids, file=file, folder=folders[file], missing=missing, states=states))
 

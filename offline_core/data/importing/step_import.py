@@ -33,12 +33,12 @@ from offline_core.data.importing import column_values as values
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
-from offline_core.data.importing.config import IdsPer, ImportConfig
+from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.conversion import LOCAL_TIMES, Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, id_of_lost, unique_ids
 from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
-from offline_core.data.importing.losses import LOST, with_losses
+from offline_core.data.importing.losses import with_losses
 from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Counts, Findings, Late, Place
@@ -159,9 +159,9 @@ class StepImport:
                     "episodes.time_zone out."
                 )
             if config.episodes.order == "auto" and order == "t":
-                files = [reader.uri for reader in self.readers]
-                rows = (table for table, _ in job._prepared(every, Findings(config.unreadable)))
-                order, note = order_by(pace_of(rows, first=table, files=files, rules=config.episodes))
+                unique = functools.partial(unique_ids, rules=config.episodes, files=self._files)
+                rows = (unique(table) for table, _ in job._prepared(every, Findings(config.unreadable)))
+                order, note = order_by(pace_of(rows, first=unique(table)))
                 notes.append(note)
         except ConfigError as error:
             raise ConfigError(" ".join([str(error), *preparation.notes])) from error
@@ -190,13 +190,13 @@ class StepImport:
     def _files(self) -> list[str]:
         return [reader.uri for reader in self.readers]
 
-    def run(self, findings: Findings) -> tuple[list[WrittenEpisodes], list[str]]:
-        """(the episodes written, by part; notes). What cannot be read is added to `findings`."""
+    def run(self, findings: Findings) -> list[WrittenEpisodes]:
+        """Write the episodes, by part. Notes, and what cannot be read, are added to `findings`."""
+        findings.note(*self.notes)
         written = self._written(findings)
-        written[0].counts.clipped_actions = findings.clipped_actions
-        made = self.preparation.made
-        of_joins = [] if made is None else made.notes(findings.without_partner)
-        return written, [*self.notes, *findings.notes, *extras.note_on(findings.extras), *of_joins]
+        findings.note(*extras.note_on(findings.extras))
+        findings.note(*self.preparation.made.notes(findings.without_partner))
+        return written
 
     def imported(self, seen: SeenFiles, listing: Listing, findings: Findings) -> Imported:
         """Return what later appends to this import need to know."""
@@ -244,15 +244,11 @@ class StepImport:
         return written
 
     def assembled(self, findings: Findings) -> Iterator[tuple[list[Episode], Counts]]:
-        """Build all episodes in this process. Rows with ids are built all at once."""
-        if not self.has_ids and self.order != "linked":
-            for _ in self._prepared(range(len(self.readers)), first := Findings(findings.rule)):
-                pass
-            job = self.without_extras(first.extras)
-            yield from (job._new(*rows, findings) for rows in job._in_order(range(len(self.readers)), findings))
-        else:
-            for table, _ in self._all_rows(findings):
-                yield self._assembled(table, findings)[:2]
+        """Build all episodes in this process, of rows that are all held in memory. Rows with ids are built all at once."""
+        at_once = self.has_ids or self.order == "linked"
+        rows = self._all_rows(findings) if at_once else [*self._in_order(range(len(self.readers)), findings)]
+        job = self.without_extras(findings.extras)
+        yield from (job._new(job._in_schema(table), order, findings) for table, order in rows)
 
     def _scatter(self, group: range) -> Findings:
         findings, ids_per_file = Findings(self.config.unreadable), self.config.episodes.ids_per == "file"
@@ -315,18 +311,16 @@ class StepImport:
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
         episodes = Prefetched(self._merged(table, findings, remainder) for table, _ in rows)  # while those before are written
         written = write(self.root, prefix, episodes, self.config)
-        cuts, left_out = remainder.written(self.root, prefix)
-        findings.cuts += cuts
-        findings.left_out += left_out
+        remainder.write(self.root, prefix, findings)
         return written
 
     def _merged(self, table: pa.Table, findings: Findings, remainder: Remainder) -> tuple[list[Episode], Counts]:
         """Build episodes of new rows and of the stored rows of the same ids."""
+        table = self._as_episodes(table, findings)
         if self.base is None:
             made = self._assembled(table, findings)
             remainder.add(made.rows)
             return made.episodes, made.counts
-        table = with_losses(unique_ids(table, self.config.episodes, self._files), self._lost(findings))
         late = self.base.known.intersection(pc.unique(table[columns.EPS_ID]).to_pylist())
         known = {file.uri for file in self.base.imported.sources}
         read_before = [number for number, uri in enumerate(self._files) if uri in known]
@@ -335,17 +329,16 @@ class StepImport:
         if not joined.rows.num_rows:
             findings.late += Late(unchanged={*joined.unchanged})
             return [], counts
-        made = self._assembled(joined.rows, findings, per="source")
+        made = self._assembled(joined.rows, findings)
         parts = remainder.add(made.rows)
         again = {*parts[SOURCE_ID].to_list()} & late  # others were refused, and stay as they are
-        corrected = again & joined.corrected.keys()
-        stored = sum(joined.stored.get(name, 0) for name in again)
+        before = joined.stored.filter(pl.col(columns.EPS_ID).is_in([*again]))
+        corrected, stored = {*before.filter("gives_way")[columns.EPS_ID]}, int(before["kept"].sum())
         findings.late += Late(
             {*joined.unchanged},
             again - corrected - joined.unchanged,
             corrected,
-            sum(joined.corrected[name] for name in corrected),
-            stored,
+            int(before["gives_way"].sum()),
             parts.filter(pl.col("kept") & pl.col(SOURCE_ID).is_in([*again])).height,
         )
         counts += made.counts
@@ -353,16 +346,12 @@ class StepImport:
 
     def _new(self, table: pa.Table, order: str, findings: Findings) -> tuple[list[Episode], Counts]:
         """Build episodes of rows that cannot be merged with stored ones."""
-        episodes, counts, _ = self._assembled(table, findings, order=order)
+        episodes, counts, _ = self._assembled(self._as_episodes(table, findings), findings, order=order)
         return (episodes, counts) if self.base is None else self.base.without_known(episodes, counts, findings, self._files[0])
 
     def _prepared(self, which: Iterable[int], findings: Findings) -> Generator[tuple[pa.Table, Preparation]]:
-        """Yield (rows in canonical columns, what prepared them) of readers; `findings` lists or raises what cannot be read."""
-        preparation = self.preparation
-        for number in which:
-            for table, settled in preparation.of_reader(self.readers[number], number, findings):
-                preparation = settled
-                yield table, settled
+        """(rows in canonical columns, what prepared them) of readers; `findings` lists or raises what cannot be read."""
+        return self.preparation.of_readers({number: self.readers[number] for number in which}, findings)
 
     def _prepared_together(self, which: Iterable[int], findings: Findings) -> Iterator[pa.Table]:
         """Yield the rows of `_prepared` in larger tables: small files are converted together, and a thread reads ahead."""
@@ -413,32 +402,24 @@ class StepImport:
                     ends = ends_of(table)
         return int(np.flatnonzero(ends)[-1]) + 1 - more if ends.any() else None
 
-    def _assembled(
-        self, table: pa.Table, findings: Findings, *, order: str | None = None, per: IdsPer | None = None
-    ) -> Assembled:
-        """Build the episodes of a table.
+    def _as_episodes(self, table: pa.Table, findings: Findings) -> pa.Table:
+        """Rows under the ids that their episodes have in the dataset, with what could not be read around them."""
+        per = self.config.episodes.ids_per
+        lost = [place._replace(eps_id=id_of_lost(place.eps_id, place.file, self._files, per)) for place in findings.places]
+        return with_losses(unique_ids(table, self.config.episodes, self._files), lost)
 
-        Arguments:
-            per: replaces the config's `ids_per`.
-        """
-        rules = self.config.episodes
-        made = self.preparation.made
+    def _assembled(self, table: pa.Table, findings: Findings, *, order: str | None = None) -> Assembled:
+        """Build the episodes of rows by `_as_episodes`."""
         return assemble(
             table,
-            rules if per is None else rules.model_copy(update={"ids_per": per}),
+            self.config.episodes,
             order=order or self.order,
             files=self._files,
             spaces=self.preparation.spaces,
             findings=findings,
-            lost=() if LOST in table.column_names else self._lost(findings),
             mapping=self.preparation.mapping,
-            in_order=None if made is None else made.in_order,
+            in_order=self.preparation.made.in_order,
         )
-
-    def _lost(self, findings: Findings) -> list[Place]:
-        """Places of the rows that could not be read, with the ids that their episodes have in the dataset."""
-        per = self.config.episodes.ids_per
-        return [place._replace(eps_id=id_of_lost(place.eps_id, place.file, self._files, per)) for place in findings.places]
 
 
 def _notes_on_counters(table: pa.Table) -> list[str | None]:

@@ -17,7 +17,7 @@ from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import EpisodesConfig
-from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
+from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.linking import observations, row_bytes
 from offline_core.data.importing.times import has_timestamps
 from offline_core.errors import ConfigError, DataError
@@ -179,14 +179,9 @@ class Pace(NamedTuple):
         return f"{self.least:,.15g}" if self.least == self.most else f"{self.least:,.15g} to {self.most:,.15g}"
 
 
-def pace_of(tables: Iterable[pa.Table], *, first: pa.Table, files: Sequence[str], rules: EpisodesConfig) -> Pace:
-    """The pace of t in canonical rows with its file: of the first ones if they count by one, else of more.
-
-    Arguments:
-        files: URIs by their number.
-        rules: say where an id stands for one episode.
-    """
-    if (pace := _pace(first, files, rules)).counts:
+def pace_of(tables: Iterable[pa.Table], *, first: pa.Table) -> Pace:
+    """The pace of t in canonical rows under unique ids: of the first ones if they count by one, else of more."""
+    if (pace := _pace(first)).counts:
         return pace
     held, rows = list[pa.Table](), 0
     for table in tables:
@@ -194,7 +189,7 @@ def pace_of(tables: Iterable[pa.Table], *, first: pa.Table, files: Sequence[str]
         held.append(table.select([name for name in table.column_names if name in names]))
         if (rows := rows + table.num_rows) >= MAX_ROWS:
             break
-    return _pace(pa.concat_tables(held), files, rules)
+    return _pace(pa.concat_tables(held))
 
 
 def order_by(pace: Pace) -> tuple[str, str | None]:
@@ -218,17 +213,16 @@ def order_by(pace: Pace) -> tuple[str, str | None]:
     )
 
 
-def _pace(table: pa.Table, files: Sequence[str], rules: EpisodesConfig) -> Pace:
+def _pace(table: pa.Table) -> Pace:
     t = table[columns.T].to_numpy()
-    file = table[SOURCE_FILE].to_numpy().astype(np.int64)
     if columns.EPS_ID in table.column_names:
-        _, group = numbered_ids(table[columns.EPS_ID], file, t, files, rules)
+        group = table[columns.EPS_ID].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
         order = np.lexsort((t, group))
         took, group = np.diff(t[order]).astype(np.float64), group[order]
         inside, group = (np.diff(group) == 0) & (took > 0), group[1:]
     else:
         took = np.diff(t).astype(np.float64)
-        apart = (np.diff(file) != 0) | ends_of(table)[:-1] | (took <= 0)
+        apart = (np.diff(table[SOURCE_FILE].to_numpy()) != 0) | ends_of(table)[:-1] | (took <= 0)
         group = np.cumsum(apart)
         inside = ~apart
     return _of(took[inside], group[inside])

@@ -7,7 +7,7 @@ are kept as they came. Both are files that `Imported` lists.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from offline_core.data.datasets.copying import chosen_episodes
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import Episode, columns, episodes_to_table
 from offline_core.data.episodes.arrow import empty_table, read_column, to_arrow
 from offline_core.data.formats.sources.readers import SOURCE_ROW
@@ -65,11 +64,11 @@ class Stored:
     rules: EpisodesConfig
     places: pl.DataFrame
     """eps_id and the number of the row group of each episode, in the order of the data."""
-    cuts: pl.DataFrame
-    """`CUTS`."""
+    every: pl.DataFrame
+    """`CUTS` of all episodes, those that are whole included."""
     waiting: frozenset[str]
     """Ids of the source with rows in no episode."""
-    known: frozenset[str] = field(default_factory=frozenset)
+    known: frozenset[str]
     """All ids of the source."""
 
     @classmethod
@@ -85,19 +84,16 @@ class Stored:
             for entry in imported.left_out
             for name in pc.unique(read_late(dataset.location, entry, [columns.EPS_ID])[columns.EPS_ID]).to_pylist()
         }
-        whole = set(places[columns.EPS_ID].to_list()) - set(cuts[columns.EPS_ID].to_list())
-        known = frozenset(whole | set(cuts[SOURCE_ID].to_list()) | waiting)
-        return cls(dataset, imported, rules, places, cuts, frozenset(waiting), known)
-
-    def parts(self, ids: Collection[str]) -> pl.DataFrame:
-        """`CUTS` of the stored episodes that hold steps of these ids of the source, those that are whole included."""
-        own = self.cuts.filter(pl.col(SOURCE_ID).is_in(ids))
-        whole = set(ids) - set(self.cuts[columns.EPS_ID].to_list())
-        names = self.places.filter(pl.col(columns.EPS_ID).is_in(whole))[columns.EPS_ID]
-        others = pl.DataFrame({SOURCE_ID: names, columns.EPS_ID: names}).with_columns(
+        names = places.filter(~pl.col(columns.EPS_ID).is_in(cuts[columns.EPS_ID].implode()))[columns.EPS_ID]
+        whole = pl.DataFrame({SOURCE_ID: names, columns.EPS_ID: names}).with_columns(
             pl.lit(0, pl.Int64).alias(columns.T), **{name: pl.lit(False) for name in (IS_OPEN, *FLAGS)}
         )
-        return pl.concat([own, others])
+        every = pl.concat([cuts, whole])
+        return cls(dataset, imported, rules, places, every, frozenset(waiting), frozenset(every[SOURCE_ID]) | waiting)
+
+    def parts(self, ids: Collection[str]) -> pl.DataFrame:
+        """`CUTS` of the stored episodes that hold steps of these ids of the source."""
+        return self.every.filter(pl.col(SOURCE_ID).is_in(ids))
 
     def episodes(self, names: Collection[str]) -> list[Episode]:
         """The stored episodes of these names."""
@@ -140,8 +136,6 @@ class Stored:
             if before is None:
                 new.append(episode)
                 continue
-            counts.episodes -= 1
-            counts.steps -= len(episode)
             counts.repeated_last_obs -= min(1, counts.repeated_last_obs)
             counts.declared_ends -= min(int(episode.terminated), counts.declared_ends)
             if before == episode:
@@ -165,10 +159,8 @@ class Joined(NamedTuple):
     """New rows, and stored ones; those of ids of which nothing is new are in neither."""
     known: int = 0
     """New rows left out, as stored ones say the same."""
-    stored: Mapping[str, int] = {}
-    """Stored rows by id."""
-    corrected: Mapping[str, int] = {}
-    """Stored rows that gave way to new ones with other values, by id."""
+    stored: pl.DataFrame = pl.DataFrame(schema={columns.EPS_ID: pl.String, "kept": pl.Boolean, "gives_way": pl.Boolean})
+    """A line a stored row: its id, and whether it is in `rows`, or gave way to a new one with other values."""
     unchanged: frozenset[str] = frozenset()
     """Ids of which no row is new, and nothing new is lost beside them."""
 
@@ -199,8 +191,7 @@ def with_stored(new: pa.Table, stored: pa.Table, read_before: Sequence[int]) -> 
     old = old.with_columns(kept=~pl.col("gives_way") & ~pl.col(columns.EPS_ID).is_in(list(unchanged)))
     rest = new.filter(lines["is_known"].not_().to_arrow())
     left = stored.filter(old["kept"].to_arrow()).select(rest.column_names).cast(rest.schema)
-    again, corrected = (dict(old.filter(flag)[columns.EPS_ID].value_counts().iter_rows()) for flag in ("kept", "gives_way"))
-    return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), again, corrected, frozenset(unchanged))
+    return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), old, frozenset(unchanged))
 
 
 def _places(table: pa.Table) -> pl.DataFrame:
@@ -272,14 +263,11 @@ class Remainder:
             self.left_out.append(self._rows(rows.with_steps(steps.filter(~pl.col("kept")))))
         return parts
 
-    def written(self, root: Location, name: str) -> tuple[list[FileEntry], list[FileEntry]]:
-        """Write below `root`: (files of cuts, files of rows left out)."""
-        cuts, left_out = ([table for table in tables if table.num_rows] for tables in (self.cuts, self.left_out))
-        files = [
-            [write_late(root, f"{what}-{name}", pa.concat_tables(tables))] if tables else []
-            for what, tables in (("cuts", cuts), ("rows", left_out))
-        ]
-        return files[0], files[1]
+    def write(self, root: Location, name: str, findings: Findings) -> None:
+        """Write files of cuts and of rows left out below `root`, which the findings list."""
+        for what, tables, files in (("cuts", self.cuts, findings.cuts), ("rows", self.left_out, findings.left_out)):
+            if any(table.num_rows for table in tables):
+                files.append(write_late(root, f"{what}-{name}", pa.concat_tables(tables)))
 
     def _rows(self, rows: SourceRows) -> pa.Table:
         """Steps as canonical rows."""

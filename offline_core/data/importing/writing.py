@@ -36,7 +36,7 @@ class WrittenEpisodes(NamedTuple):
 def write(
     root: Location, prefix: str, assembled: Iterable[tuple[list[Episode], Counts]], config: ImportConfig
 ) -> WrittenEpisodes:
-    """Writes files `<prefix>-…` below `root`.
+    """Write files `<prefix>-…` below `root`, and count the episodes and steps in them.
 
     Raises:
         StorageError: a file cannot be written.
@@ -52,6 +52,7 @@ def write(
             writer.write(batch)
             if not is_declared and batch[0].action_space is None:
                 actions.add(batch)
+    counts.episodes, counts.steps = writer.statistics.episodes, writer.statistics.steps
     return WrittenEpisodes(writer.files, writer.statistics, counts, first, actions)
 
 

@@ -17,9 +17,11 @@ from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.assembly import assemble
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
-from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.importing import import_data
+from offline_core.data.importing.losses import with_losses
 from offline_core.data.importing.report import Counts, Findings, ImportResult, Place
+from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_order import order_of
 
 Row = dict[str, Any]
@@ -85,11 +87,12 @@ def assembled_from(
     how: dict[str, Any] = {
         "spaces": (None, None),
         "findings": Findings("fail"),
-        "lost": [Place(*position) for position in lost],
         "mapping": {},
-        "in_order": None,
+        "in_order": RowColumns().in_order,
     }
-    made = assemble(table, config, order=order_of(config, table), files=uris, **how)
+    rows = with_losses(unique_ids(table, config, uris), [Place(*position) for position in lost])
+    made = assemble(rows, config, order=order_of(config, table), files=uris, **how)
+    made.counts.episodes, made.counts.steps = len(made.episodes), sum(map(len, made.episodes))
     balanced(made.counts)
     return made.episodes, made.counts
 

@@ -70,10 +70,9 @@ def test_whole_numbers_without_statistics_say_nothing() -> None:
 def test_what_is_declared_comes_first_and_what_an_episode_says_next() -> None:
     own = episode(0)
     declared = spaces.Box(-1, 1, (4,), np.float32)
-    assert inferred_spaces((declared, None), [own], Statistics(), ActionCounts())[0] == (declared, own.action_space)
-    assert inferred_spaces((declared, None), [], Statistics(), ActionCounts())[0] == (declared, None)
+    assert inferred_spaces((declared, None), own, Statistics(), ActionCounts())[0] == (declared, own.action_space)
     grid, nothing = spaces.MultiDiscrete([[2, 2]]), spaces.Tuple([])  # without a length, and of length 0
-    assert inferred_spaces((grid, nothing), [own], Statistics(), ActionCounts())[0] == (grid, nothing)
+    assert inferred_spaces((grid, nothing), own, Statistics(), ActionCounts())[0] == (grid, nothing)
 
 
 def test_spaces_of_an_import(tmp_path: Path) -> None:

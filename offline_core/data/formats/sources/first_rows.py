@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import IO
 
 import pyarrow as pa
@@ -53,28 +54,22 @@ class FirstRows:
             StorageError: the storage cannot be read.
         """
         held: list[pa.Table | Unreadable] = []
-        if is_whole:
-            error = None
-            try:
-                held.extend(reader.batches())
-            except DataError as raised:
-                error = raised
-            return cls(reader.uri, tuple(held), error, True)
+        most_rows, most_bytes = (sys.maxsize, sys.maxsize) if is_whole else (FIRST_ROWS, COLUMNAR_BYTES)
+        whole = contextlib.nullcontext((reader, False))
+        first = reader.cut() if isinstance(reader, FileReader) and not is_whole else whole
         rows, size = 0, 0
         error, is_whole = None, True
         try:
-            with (
-                reader.cut() if isinstance(reader, FileReader) else contextlib.nullcontext((reader, False)) as (shorter, is_cut)
-            ):
+            with first as (shorter, is_cut):
                 is_whole = not is_cut
                 for batch in shorter.batches():
                     if isinstance(batch, pa.Table):
-                        is_whole &= rows + batch.num_rows <= FIRST_ROWS
-                        batch = batch.slice(0, FIRST_ROWS - rows)
+                        is_whole &= rows + batch.num_rows <= most_rows
+                        batch = batch.slice(0, most_rows - rows)
                         rows, size = rows + batch.num_rows, size + batch.nbytes
                     held.append(batch)
-                    if rows == FIRST_ROWS or size > COLUMNAR_BYTES:
-                        is_whole &= rows < FIRST_ROWS and size <= COLUMNAR_BYTES
+                    if rows == most_rows or size > most_bytes:
+                        is_whole &= rows < most_rows and size <= most_bytes
                         break
         except DataError as raised:
             error = raised
@@ -85,6 +80,15 @@ class FirstRows:
         yield from self.held
         if self.error is not None:
             raise self.error
+
+    def changed(self, change: Callable[[pa.Table], pa.Table]) -> FirstRows:
+        """The same rows, each table changed; one of which that raises a `DataError` stays as it is."""
+        held = list[pa.Table | Unreadable]()
+        for batch in self.held:
+            with contextlib.suppress(DataError):
+                batch = change(batch) if isinstance(batch, pa.Table) else batch
+            held.append(batch)
+        return replace(self, held=tuple(held))
 
     @property
     def tables(self) -> list[pa.Table]:

@@ -11,7 +11,7 @@ from typing import Any
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_minimised
 from offline_core.data.formats.sources.scans import FILE_PATHS
-from offline_core.data.importing.columns_config import InEpisode
+from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import ColumnMapping, observed_action
 from offline_core.data.importing.notes import negated
@@ -19,7 +19,7 @@ from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.proposal import EACH_FILE, name_of_files
 from offline_core.data.importing.planning.result import Decision, ImportPlan
 from offline_core.data.inputs.frames import no_column
-from offline_core.data.inputs.row_steps import as_sql, names_in
+from offline_core.data.inputs.row_steps import names_in
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 
@@ -84,11 +84,11 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             answer = ask(f"rows: some cannot be imported; {why}", [LEAVE_OUT, KEEP_OUT])
             if answer != LEAVE_OUT:
                 break
-            config = _with(config, unreadable="quarantine")
+            config = config.having("unreadable", "quarantine")
         elif plan.ends_are_unknown:
             question = "episodes: no column says how they end; what comes after the last row of each"
             incomplete = "end" if _choice(question, [BREAKS_OFF, IS_OVER], ask) == IS_OVER else "cut"
-            config = _with(config, episodes=config.episodes.model_copy(update={"incomplete": incomplete}))
+            config = config.having("episodes.incomplete", incomplete)
         else:
             break
         answered = _parameters(config).items() - _parameters(_asked_of(plan)).items()
@@ -99,7 +99,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
 
 def _reasons(plan: ImportPlan) -> dict[str, str]:
     """Why the plan sets each of its parameters, by their names."""
-    roles = [role for role in plan.roles if role.needs_mapping and not role.is_given and role.source is not None]
+    roles = [role for role in plan.roles if role.needs_mapping]
     return {f"mapping.{role.name}": role.reason for role in roles} | plan.chosen
 
 
@@ -194,30 +194,25 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
     names = _names(answer, known)
     if _is_expression(decision, answer, known):
         made = next(name for name in ("reward", "computed_reward", "reward_of_answer") if name not in known)
-        config = _with(
-            config, columns=config.columns.model_copy(update={"computed": {**config.columns.computed, made: answer}})
-        )
-        return _with(config, mapping={**config.mapping, columns.REWARDS: made})
+        return config.adding("columns.computed", {made: answer}).adding("mapping", {columns.REWARDS: made})
     match decision.name:
         case "ids_per":
-            return _with(config, episodes=config.episodes.model_copy(update={"ids_per": names[0]}))
+            return config.having("episodes.ids_per", names[0])
         case "episodes" if names[0] == "single_step":
-            return _with(config, episodes=config.episodes.model_copy(update={"order": "single_step"}))
+            return config.having("episodes.order", "single_step")
         case "episodes" if names[0] == EACH_FILE:
             name = name_of_files(known)
-            arguments = {**config.source.arguments, FILE_PATHS: name}
-            config = _with(config, source=config.source.model_copy(update={"arguments": arguments}))
-            return _with(config, mapping={**config.mapping, columns.EPS_ID: name})
+            return config.adding("source.arguments", {FILE_PATHS: name}).adding("mapping", {columns.EPS_ID: name})
         case "episodes":
-            return _with(config, mapping={**config.mapping, columns.EPS_ID: names[0]})
+            return config.adding("mapping", {columns.EPS_ID: names[0]})
         case "dates":
             computed = {
                 name: re.sub("'[^']*'", f"'{names[0]}'", expression) for name, expression in config.columns.computed.items()
             }
-            return _with(config, columns=config.columns.model_copy(update={"computed": computed}))
+            return config.having("columns.computed", computed)
         case name:
             is_vector = name == columns.OBS or len(names) > 1
-            return _with(config, mapping={**config.mapping, name: names if is_vector else names[0]})
+            return config.adding("mapping", {name: names if is_vector else names[0]})
 
 
 def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[str]], str]) -> ImportConfig:
@@ -229,32 +224,25 @@ def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[
     if _choice(f"{source}: which values of the reward are better", candidates, ask) != SMALLER:
         return config
     computed = negated(source, {column.name for column in plan.columns})
-    config = _with(config, mapping={**config.mapping, columns.REWARDS: next(iter(computed))})
-    return _with(config, columns=config.columns.model_copy(update={"computed": {**config.columns.computed, **computed}}))
+    return config.adding("mapping", {columns.REWARDS: next(iter(computed))}).adding("columns.computed", computed)
 
 
 def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportConfig:
     """Return the parameters with the gaps of an observed column filled by its last value; unchanged without a number."""
     try:
-        late = InEpisode(of=as_sql(name), how="last_known", first=float(first))
+        late = last_reading(name, float(first))
     except ValueError:
         return config
-    made = f"{name}_known"
+    [made] = late
     obs = [made if column == name else column for column in config.mapping[columns.OBS]]
-    config = _with(config, mapping={**config.mapping, columns.OBS: obs})
-    return _with(config, columns=config.columns.model_copy(update={"in_episode": {**config.columns.in_episode, made: late}}))
+    return config.adding("mapping", {columns.OBS: obs}).adding("columns.in_episode", late)
 
 
 def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:
     if answer == LEAVE_OUT:
-        return _with(config, unreadable="quarantine")
+        return config.having("unreadable", "quarantine")
     try:
         value: float | str = float(answer)
     except ValueError:
         value = answer
-    return _with(config, columns=config.columns.model_copy(update={"fill": {**config.columns.fill, name: value}}))
-
-
-def _with(config: ImportConfig, **changes: Any) -> ImportConfig:
-    parameters = {name: getattr(config, name) for name in config.model_fields_set}
-    return parse(ImportConfig, {**parameters, **changes})
+    return config.adding("columns.fill", {name: value})

@@ -122,8 +122,7 @@ def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: Imp
     several = len({folder_of(reader.uri) for reader in readers}) > 1
     best = "source"
     for per in (["folder"] if several else []) + ["file"] * (len(readers) > 1):
-        episodes = config.episodes.model_copy(update={"ids_per": per})
-        count = _contradictions(tried(readers, config.model_copy(update={"episodes": episodes})))
+        count = _contradictions(tried(readers, config.having("episodes.ids_per", per)))
         if count < worst:
             best, worst = per, count
     if best != "source":
@@ -132,7 +131,7 @@ def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: Imp
 
 
 def _contradictions(trial: Trial) -> int:
-    claims = sum(failure.rows for failure in trial.unreadable if "rows claim to be" in str(failure.error))
+    claims = sum(failure.rows for failure in trial.findings.unreadable if "rows claim to be" in str(failure.error))
     return claims + trial.counts.alternating_ids + trial.counts.restarted_ids
 
 

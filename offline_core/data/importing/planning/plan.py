@@ -66,7 +66,7 @@ def settled(
         plan = plan_import(config, source=paths, is_taken=True)
     except (OfflineError, pa.ArrowException):
         raise error from None
-    if first.episodes and not first.unreadable:  # it fails on what a plan does not see
+    if first.episodes and not first.findings.unreadable:  # it fails on what a plan does not see
         raise error
     if plan.is_certain and plan.settles(config):
         return plan.config, plan.choices
@@ -89,7 +89,7 @@ def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:
 
 
 def _plan(paths: Sequence[str], sample: SourceSample, proposal: Proposal) -> ImportPlan:
-    trial = proposal.trial or Trial()
+    trial = proposal.trial or Trial(proposal.config)
     steps = lengths(trial)
     middle = (int(steps.min()), int(np.median(steps)), int(steps.max())) if len(steps) else None
     space = [None if space is None else str(space) for space in trial.spaces]
@@ -113,7 +113,7 @@ def _plan(paths: Sequence[str], sample: SourceSample, proposal: Proposal) -> Imp
         observation_space=space[0],
         action_space=space[1],
         refused=[Refused(rows=rows, reason=reason, first=first) for reason, rows, first in trial.reasons],
-        notes=[*dict.fromkeys([*proposal.notes, *trial.notes, *_notes_of(sample)])],
+        notes=[*dict.fromkeys([*proposal.notes, *trial.findings.notes, *_notes_of(sample)])],
         config=proposal.config,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.names import ENDS, ID_WORDS, PROBABILITY_NAMES, has_word, named, plain
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
@@ -25,16 +25,14 @@ from offline_core.data.importing.planning import episodes
 from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of, fields_of
-from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, made_by, prepared, tried, tried_files
-from offline_core.data.importing.resolving import encoded_elsewhere
-from offline_core.data.importing.roles import Guess, Role, guessed_roles, has_single_steps, same_episode
+from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, prepared, tried, tried_files
+from offline_core.data.importing.resolving import encoded_elsewhere, row_columns
+from offline_core.data.importing.roles import Guess, Role, guessed, has_single_steps, same_episode
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.stray_actions import few_of_range, few_values
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
-from offline_core.errors import DataError
-from offline_core.runtime.config import parse
 
 READ_TIME = "iso_time"
 """The column of the times that are read from dates of another form."""
@@ -70,13 +68,12 @@ class Proposal:
         inner = getattr(self.config, group) if group else self.config
         if last in inner.model_fields_set and name not in self.chosen:
             return
-        parameters = {field: getattr(self.config, field) for field in self.config.model_fields_set}
-        if group:
-            held = {field: getattr(inner, field) for field in inner.model_fields_set}
-            parameters[group] = type(inner)(**{**held, last: value})
-        else:
-            parameters[last] = value
-        self.config = parse(ImportConfig, parameters)
+        self.config = self.config.having(name, value)
+        self.chosen[name] = reason
+
+    def add(self, name: str, more: Mapping[str, Any], reason: str) -> None:
+        """Add columns to a parameter such as `columns.fill`, which may be declared for others."""
+        self.config = self.config.adding(name, more)
         self.chosen[name] = reason
 
     def take(self, name: str, choice: episodes.Choice | None) -> bool:
@@ -101,7 +98,7 @@ def _set_format(plan: Proposal, sample: SourceSample) -> None:
 
 
 def _quarantine(plan: Proposal, trial: Trial) -> None:
-    if trial.unreadable and trial.episodes and not trial.wrong_columns:
+    if trial.findings.unreadable and trial.episodes and not trial.wrong_columns:
         rows, of = trial.counts.quarantined_rows, trial.counts.rows
         if rows > MAX_REFUSED_SHARE * of:  # which a person decides
             return
@@ -117,8 +114,8 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     first = rows_of(sample.readers)
     before = _with_read_dates(_encoded(config, first, is_taken=is_taken, is_whole=sample.is_whole), first)
     config = before.config
-    made = made_by(config, sample.readers)
-    seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
+    made = row_columns(config, sample.readers, Listing())
+    seen = tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
     rows = _with_gaps(rows, config.columns.late_with_gaps)
     plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
@@ -127,26 +124,24 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
             table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])
             rows = SampleRows(table, rows.file)
     rows = rows.with_values
-    roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
+    guess = guessed(rows, config.mapping, made.changed)
+    roles = plan.roles = guess.roles
     plan.columns += fields_of(dict.fromkeys(name for role in roles.values() for name in role.candidates), seen, rows)
     _set_format(plan, sample)
-    _fill_flags(plan, Guess(rows, roles))
+    _fill_flags(plan, guess)
     is_one_table = len(sample.readers) == 1  # each of several files may be an episode
     if columns.ACTION_PROB in roles and is_one_table and has_single_steps(roles) and config.episodes.order == "auto":
         reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
         plan.set("episodes.order", "single_step", reason)
     plan.notes += _no_probabilities(plan)
-    row_id = _row_id(plan, sample, rows)
-    readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, rows)
-    mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
+    row_id = _row_id(guess, sample)
+    readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, guess)
+    mapping = {role.name: role.source for role in roles.values() if role.needs_mapping}
     if mapping:
-        plan.config = plan.config.model_copy(update={"mapping": {**mapping, **config.mapping}})
-        plan.config = parse(
-            ImportConfig, {field: getattr(plan.config, field) for field in {*plan.config.model_fields_set, "mapping"}}
-        )
+        plan.config = plan.config.having("mapping", {**mapping, **config.mapping})
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
-        if not _counts_anew(plan, rows):
-            plan.decisions.append(_ends_to_decide(row_id, _in_runs(roles, rows)))
+        if not _counts_anew(guess):
+            plan.decisions.append(_ends_to_decide(row_id, values.id_candidates(rows, guess.left, None)))
             return plan
         step = roles[columns.T].sources[0]
         plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
@@ -177,8 +172,7 @@ def _fill_flags(plan: Proposal, guess: Guess) -> None:
     filled = {name: value for name, value in filled.items() if name not in plan.config.columns.fill}
     if filled:
         reason = f"{', '.join(filled)} has values where an episode ends or begins and nowhere else: there it is false"
-        plan.chosen["columns.fill"] = reason
-        plan.set("columns.fill", {**plan.config.columns.fill, **filled}, reason)
+        plan.add("columns.fill", filled, reason)
 
 
 def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
@@ -214,9 +208,7 @@ def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool, is_whole
             continue
         is_free = is_whole and not is_taken and name not in config.columns.discretise
         if form == "index" and is_free and (levels := few_values(column)):
-            plan.chosen["columns.discretise"] = f"{name} has few values: each is a choice"  # may be declared for other columns
-            levelled = {**config.columns.discretise, name: {"values": levels}}
-            plan.set("columns.discretise", levelled, plan.chosen["columns.discretise"])
+            plan.add("columns.discretise", {name: {"values": levels}}, f"{name} has few values: each is a choice")
             continue
         if not (
             _names_few(column) or (few_of_range(column) and not is_taken) if form == "index" else values.is_category(column)
@@ -233,8 +225,7 @@ def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool, is_whole
         else:
             guesses[f"columns.encode.{name}"] = f"{name} has few of the numbers up to its largest: each is a choice"
     if new:
-        plan.chosen["columns.encode"] = "; ".join(reasons)  # may be declared for other columns
-        plan.set("columns.encode", {**config.columns.encode, **new}, plan.chosen["columns.encode"])
+        plan.add("columns.encode", new, "; ".join(reasons))
         plan.chosen = {name: reason for name, reason in (plan.chosen | guesses).items() if reason}
     return plan
 
@@ -312,28 +303,23 @@ def _with_stand_ins(plan: Proposal, sample: SourceSample, readers: Sequence[Firs
         plan.trial.spaces = (None, None)
 
 
-def _grows_in_each_file(plan: Proposal, rows: SampleRows) -> bool:
+def _grows_in_each_file(guess: Guess) -> bool:
     """Whether t grows with each row but for a few that are there twice; so it does where rows lie in order and have none."""
-    role = plan.roles.get(columns.T)
-    if role is None:
-        return True
-    source = role.sources[0] if role.sources else ""
-    t = values.numbers(rows.table[source], may_be_time=True) if source in rows.table.column_names else None
-    if t is None:
-        return False
-    inside = np.diff(rows.file) == 0
+    if (t := guess.t) is None:
+        return columns.T not in guess.roles
+    inside = np.diff(guess.rows.file) == 0
     if not inside.any():
         return True
     return bool((np.diff(t)[inside] >= 0).all()) and values.grows(t, inside)
 
 
-def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Sequence[FirstRows]:
+def _with_file_ids(plan: Proposal, sample: SourceSample, guess: Guess) -> Sequence[FirstRows]:
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
     readers = sample.readers
     known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
     if known or sample.format not in SCANNED or plan.config.source.arguments or plan.config.episodes.order == "single_step":
         return readers
-    if not _grows_in_each_file(plan, rows):
+    if not _grows_in_each_file(guess):
         return readers
     name = name_of_files(column.name for column in plan.columns)
     plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
@@ -352,50 +338,33 @@ def name_of_files(names: Iterable[str]) -> str:
 
 def _with_made(reader: FirstRows, made: RowColumns) -> FirstRows:
     """Return the rows with computed columns, as the mapping sees them; batches that cannot be computed stay as they are."""
-    held: list[Any] = []
-    for batch in reader.held:
-        try:
-            held.append(made(batch, reader.uri)[0] if isinstance(batch, pa.Table) else batch)
-        except DataError:
-            held.append(batch)
-    return dataclasses.replace(reader, held=tuple(held))
+    return reader.changed(lambda rows: made(rows, reader.uri)[0])
 
 
 def _with_column(reader: FirstRows, name: str) -> FirstRows:
-    held = [
-        batch.append_column(name, pa.repeat(pa.scalar(reader.uri, pa.large_string()), batch.num_rows))
-        if isinstance(batch, pa.Table)
-        else batch
-        for batch in reader.held
-    ]
-    return dataclasses.replace(reader, held=tuple(held))
+    uri = pa.scalar(reader.uri, pa.large_string())
+    return reader.changed(lambda rows: rows.append_column(name, pa.repeat(uri, rows.num_rows)))
 
 
-def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
+def _counts_anew(guess: Guess) -> bool:
     """Whether t counts the steps of each file in order, again and again from the same number."""
-    role = plan.roles.get(columns.T)
-    if role is None or not role.sources or role.sources[0] not in rows.table.column_names:
+    if (t := guess.t) is None or np.isnan(t).any():
         return False
-    t = values.numbers(rows.table[role.sources[0]])
-    if t is None or np.isnan(t).any():
-        return False
-    run = values.runs(t, rows.file)
-    return len(np.unique(run)) > 1 and values.counted_from(t, run, rows.file) is not None
+    run = values.runs(t, guess.rows.file)
+    return len(np.unique(run)) > 1 and values.counted_from(t, run, guess.rows.file) is not None
 
 
-def _row_id(plan: Proposal, sample: SourceSample, rows: SampleRows) -> str | None:
+def _row_id(guess: Guess, sample: SourceSample) -> str | None:
     """A column that numbers choices, as those of tickets and orders do: another value in each row; None if there is none.
 
     Of several files each may be an episode, and of a log without probabilities a name has to say what is numbered.
     """
-    if len(sample.readers) > 1 or len(rows) < MIN_ROW_IDS:
+    if len(sample.readers) > 1 or len(guess.rows) < MIN_ROW_IDS:
         return None
-    taken = {source for role in plan.roles.values() for source in role.sources}
-    words = (*CHOICE_WORDS, *ID_WORDS) if columns.ACTION_PROB in plan.roles else CHOICE_WORDS
-    names: list[str] = rows.table.column_names
-    for name in names:
-        column = rows.table[name]
-        if name in taken or column.null_count or not has_word(name, words):
+    words = (*CHOICE_WORDS, *ID_WORDS) if columns.ACTION_PROB in guess.roles else CHOICE_WORDS
+    for name in guess.left:
+        column = guess.column(name)
+        if column.null_count or not has_word(name, words):
             continue
         is_id = values.is_text(column) and not (values.is_time(column) or values.is_unread_time(column))
         if (is_id or values.is_whole(column)) and pc.count_distinct(column).as_py() == len(column):
@@ -403,13 +372,12 @@ def _row_id(plan: Proposal, sample: SourceSample, rows: SampleRows) -> str | Non
     return None
 
 
-def _in_runs(roles: Mapping[str, Role], rows: SampleRows) -> list[str]:
-    """The columns without a role that may name episodes: the rows of each value follow one another."""
-    taken = {source for role in roles.values() for source in role.sources}
-    return values.id_candidates(rows, [name for name in rows.table.column_names if name not in taken], None)
-
-
 def _ends_to_decide(row_id: str | None, in_runs: list[str]) -> Decision:
+    """Ask where episodes end.
+
+    Arguments:
+        in_runs: columns that may name episodes: the rows of each value follow one another.
+    """
     if row_id is None:
         question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
         return Decision(name="episodes", question=question, candidates=in_runs)
@@ -457,7 +425,7 @@ def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[F
             plan.decisions.append(Decision(name="ids_per", question=question, candidates=["source", "file", "folder"]))
     _quarantine(plan, trial)
     undecided = {name for role in plan.roles.values() if role.source is None for name in role.candidates}
-    plan.left_out = {name: why for name, why in trial.left_out.items() if name not in undecided}
+    plan.left_out = {name: why for name, why in trial.findings.extras.items() if name not in undecided}
     _note_time_limit(plan, trial)
     plan.trial = trial
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -13,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import ENDS, UNDERSTOOD, is_minimised
+from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
-from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.units import count_text, cut_text, size_text
 from offline_core.secrets import masked
@@ -154,7 +155,7 @@ class ImportPlan(BaseModel):
     @property
     def choices(self) -> list[str]:
         """What the plan decided, a sentence each."""
-        roles = [role for role in self.roles if role.needs_mapping and not role.is_given]
+        roles = [role for role in self.roles if role.needs_mapping]
         said = [f"{role.name} is {', '.join(role.sources)}: {role.reason}." for role in roles]
         chosen = {name: why for name, why in self.chosen.items() if why and name not in (*_SAID, "columns")}
         values = self.config.model_dump(mode="json", exclude_unset=True)
@@ -162,7 +163,7 @@ class ImportPlan(BaseModel):
 
     def settles(self, config: ImportConfig) -> bool:
         """Whether the plan decides more than an import finds by itself."""
-        roles = {role.name for role in self.roles if role.needs_mapping and not role.is_given} - {*UNDERSTOOD}
+        roles = {role.name for role in self.roles if role.needs_mapping} - {*UNDERSTOOD}
         return bool(roles or self.chosen.keys() - {"source.format"}) and self.config != config
 
     def advice(self, output: str) -> str:
@@ -299,7 +300,7 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
         if reason and name not in said and not name.startswith("columns.encode.")
     ]
     rows = [["order", _ORDERS.get(plan.order, plan.order)]]
-    rows += [[name, f"{_value(plan, name)}: {reason}"] for name, reason in chosen]
+    rows += [[name, f"{attrgetter(name)(plan.config)}: {reason}"] for name, reason in chosen]
     rows.append(["rows", str(counts)])
     if plan.lengths is not None:
         least, middle, most = plan.lengths
@@ -328,11 +329,6 @@ _ORDERS = {
     "single_step": "single_step: each row by itself",
     "episodes": "the files hold whole episodes",
 }
-
-
-def _value(plan: ImportPlan, name: str) -> object:
-    group, _, last = name.rpartition(".")
-    return getattr(getattr(plan.config, group) if group else plan.config, last)
 
 
 def _notes(plan: ImportPlan) -> Iterator[str]:
@@ -409,7 +405,7 @@ def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
         if role.source is None:
             made = [*plan.turned_round] if role.name == columns.REWARDS else []
             yield _undecided(role.name, role.reason, [*made, *role.candidates])
-        elif role.needs_mapping and not role.is_given:
+        elif role.needs_mapping:
             mapping.pop(role.name, None)
             yield from _line("  ", role.name, role.source, role.reason)
     for name, source in mapping.items():
@@ -442,7 +438,7 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
         yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
     observed = [name for role in plan.roles if role.name == columns.OBS for name in (*role.sources, *role.candidates)]
     if plan.order != "single_step" and (readings := [name for name in observed if name in fills]):
-        late = {f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0} for name in readings}
+        late = {made: reading for name in readings for made, reading in last_reading(name).items()}
         others = {name: value for name, value in more["fill"].items() if name not in readings}
         made = {**known, **more, "fill": others, "in_episode": {**known.get("in_episode", {}), **late}}
         instead = _flow({name: value for name, value in made.items() if value})

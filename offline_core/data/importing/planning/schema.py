@@ -29,7 +29,7 @@ class Column(BaseModel):
 
     name: str
     types: dict[str, int] = Field(description="How many of the files that were read have it as which type.")
-    nulls: int = Field(description="SampleRows without a value, those of files without the column included.")
+    nulls: int = Field(description="Rows without a value, those of files without the column included.")
     distinct: int | None = Field(None, description="Different values; None: they cannot be counted (lists, structs).")
     minimum: str | None = None
     median: str | None = Field(None, description="Of numbers, one of the values.")

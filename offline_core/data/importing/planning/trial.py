@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,15 +15,13 @@ from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
-from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
 from offline_core.data.importing.report import Counts, Findings
-from offline_core.data.importing.resolving import preparation_of, row_columns
-from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.step_import import StepImport
 from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.store.location import Location
@@ -40,24 +38,21 @@ NOWHERE = Location.on_disk(".")
 class Trial:
     """What an import of the sample gives."""
 
+    config: ImportConfig
     episodes: list[Episode] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
-    unreadable: list[Unreadable] = field(default_factory=list)
+    findings: Findings = field(default_factory=lambda: Findings("quarantine"))
     order: str = ""
     spaces: StoredSpaces = (None, None)
-    notes: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Columns that are not mapped and cannot be kept, and why."""
-    probabilities: Collection[str] = ()
-    """Columns of the source whose values have to be probabilities, or their logarithms."""
     error: OfflineError | None = None
     """Why the import stops, whatever is done with rows that cannot be read."""
 
     @property
     def wrong_columns(self) -> dict[str, int]:
         """How many rows have a value that is no probability, by the columns of probabilities that are mistaken as a whole."""
-        names = (failure.error.column for failure in self.unreadable)
-        rows = Counter(column for column in names if column is not None and column in self.probabilities)
+        probabilities = [self.config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP)]
+        names = (failure.error.column for failure in self.findings.unreadable)
+        rows = Counter(column for column in names if column is not None and column in probabilities)
         return {column: count for column, count in rows.items() if count > MAX_REFUSED_SHARE * self.counts.rows}
 
     @property
@@ -68,7 +63,7 @@ class Trial:
         """
         rows = Counter[str]()
         first: dict[str, Unreadable] = {}
-        for failure in self.unreadable:
+        for failure in self.findings.unreadable:
             kind = _VALUE.sub("", str(failure.error))
             rows[kind] += max(1, failure.rows)
             first.setdefault(kind, failure)
@@ -78,74 +73,55 @@ class Trial:
 def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     """Import these rows in memory, listing what cannot be read."""
     config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
-    mapped = (config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP))
-    trial = Trial(probabilities=[source for source in mapped if isinstance(source, str)])
-    findings = Findings(config.unreadable, trial.unreadable)
+    trial = Trial(config)
     try:
-        preparation = preparation_of(config, readers, _joined(config))
+        preparation = preparation_of(config, readers, Listing())
         trial.spaces = preparation.spaces
         job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
-        trial.order, trial.notes, trial.spaces = job.order, [*job.notes], job.preparation.spaces
-        for episodes, counts in job.assembled(findings):
+        trial.findings.note(*job.notes)
+        trial.order, trial.spaces = job.order, job.preparation.spaces
+        for episodes, counts in job.assembled(trial.findings):
             trial.episodes += episodes
             trial.counts += counts
     except OfflineError as error:
         trial.error = error
-    trial.counts.clipped_actions = findings.clipped_actions
-    trial.left_out = findings.extras
-    trial.notes += findings.notes
-    return _finished(trial, config)
+    return _finished(trial)
 
 
 def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
     """Import the first row group of files that hold episodes, listing what cannot be read."""
-    trial = Trial(order="episodes")
+    trial = Trial(config, order="episodes")
     try:
         check_for_episodes(config)
-        trial.spaces = config.spaces()
-        job = EpisodeFiles(files, config, Findings("quarantine", trial.unreadable), trial.spaces, groups_per_file=1)
+        job = EpisodeFiles(files, config, trial.findings, groups_per_file=1)
+        trial.spaces = job.spaces
         for episodes, counts in job.read():
             trial.episodes += episodes
             trial.counts += counts
-        trial.notes = job.notes
     except OfflineError as error:
         trial.error = error
-    return _finished(trial, config)
+    return _finished(trial)
 
 
-def _finished(trial: Trial, config: ImportConfig) -> Trial:
-    """Return the trial with the spaces and notes that an import infers."""
-    trial.counts = trial.counts.with_unreadable(trial.unreadable)
+def _finished(trial: Trial) -> Trial:
+    """Return the trial with the counts, spaces and notes of an import."""
+    trial.counts.episodes, trial.counts.steps = len(trial.episodes), sum(map(len, trial.episodes))
+    trial.counts = trial.counts.with_findings(trial.findings)
     if not trial.episodes:
         return trial
     statistics = Statistics.of_episodes([trial.episodes])
     actions = ActionCounts()
     actions.add(trial.episodes)
-    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics, actions)
-    trial.notes += [*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts]
+    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[0], statistics, actions)
+    trial.findings.note(*notes_on(trial.counts, statistics, trial.config.mapping.get(columns.REWARDS)), *doubts)
     return trial
-
-
-def made_by(config: ImportConfig, readers: Sequence[FirstRows]) -> RowColumns | None:
-    """What makes the columns that are declared, or named by dots; None if there are none."""
-    return row_columns(config, readers, _joined(config))
-
-
-def _joined(config: ImportConfig) -> list[list[StepReader]]:
-    """The readers of each join's files."""
-    listing = Listing()
-    return [open_join(join, listing) for join in config.columns.joins]
 
 
 def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | None:
     """The good rows in the import's columns; None if there are none, or the parameters do not fit."""
-    tables, findings = [], Findings("quarantine")
     try:
-        preparation = preparation_of(config, readers, _joined(config))
-        for number, reader in enumerate(readers):
-            for table, settled in preparation.of_reader(reader, number, findings):
-                preparation = settled
-                tables.append(table)
+        preparation = preparation_of(config, readers, Listing())
+        tables = [table for table, _ in preparation.of_readers(dict(enumerate(readers)), Findings("quarantine"))]
     except OfflineError:
         return None
     return pa.concat_tables(tables) if tables else None
