@@ -282,10 +282,15 @@ class Policy(nn.Module):
 
         Raises:
             ConfigError: the policy remembers (`network.remembers`), and there is no `state`.
-            SpaceError: observations do not have the shapes of their space, or the mask of one allows no action, or is none.
+            SpaceError: observations do not have the shapes of their space, one is not finite, or the mask of one allows no
+                action, or is none.
         """
         if said := misfit(observations, self.observation_space, self.network.image_layout):
             raise SpaceError(f"{said[0].upper()}{said[1:]}")
+        for leaf in nested.leaves(observations):
+            if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf)).all():
+                row = int(finite.reshape(len(leaf), -1).all(axis=1).argmin())
+                raise SpaceError(f"Observation {row} holds NaN or an infinite number, of which no action follows.")
         inputs, after = self._step(observations, state)
         actions = self.head.sample(inputs, generator) if explore else self.head.mode(inputs)
         chosen = self.head.to_env(actions)

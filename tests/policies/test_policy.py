@@ -216,3 +216,13 @@ def test_a_vector_in_other_axes_is_taken() -> None:
     policy = Policy(VECTOR, spaces.Discrete(2))
     observations = observed(VECTOR, 6)
     assert (policy.act(observations.reshape(6, 2, 2)) == policy.act(observations)).all()
+
+
+@pytest.mark.parametrize("action_space", [gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,))])
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_an_observation_that_is_no_number_has_no_action(action_space: gym.Space[Any], number: float) -> None:
+    policy = Policy(gym.spaces.Box(-np.inf, np.inf, (4,)), action_space, NetworkConfig(), seed=0)
+    observations = np.zeros((3, 4), np.float32)
+    observations[1, 2] = number
+    with pytest.raises(SpaceError, match=r"Observation 1 holds NaN or an infinite number"):
+        policy.act(observations)
