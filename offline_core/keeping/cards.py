@@ -43,7 +43,7 @@ def keep_stage_card(stage: Stage[..., Any], result: Result, config: BaseModel, a
     except OfflineError as error:
         if card.verdict != "bad":
             card = _refused(card, error)
-    repeat, has_gate = _repeating(stage, config, arguments), stage.gate is not None
+    repeat, has_gate = repeating(stage, config, arguments), stage.gate is not None
     card = keep_card(card, stage.name, config, is_reused=result.reused, has_gate=has_gate, repeat=repeat)
     for observer in _observers.get():
         try:
@@ -162,7 +162,7 @@ def _put(card: Card, stem: Location, *, replace: bool) -> bool:
     return True
 
 
-def _repeating(stage: Stage[..., Any], config: BaseModel, arguments: Mapping[str, Any]) -> str:
+def repeating(stage: Stage[..., Any], config: BaseModel, arguments: Mapping[str, Any]) -> str:
     """The command that runs a stage again, without the parameters that are at their defaults."""
     words: list[object] = []
     for argument in stage.arguments:

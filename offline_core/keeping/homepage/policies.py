@@ -12,12 +12,17 @@ from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult, Difference
 from offline_core.judging.estimation.config import METHODS_IN_WORDS
 from offline_core.judging.estimation.result import OffPolicyResult, return_name
+from offline_core.keeping.cards import repeating
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.keeping.homepage.runs import parameters_of
 from offline_core.keeping.homepage.values import minute, number
+from offline_core.learning.config import TrainingConfig
 from offline_core.policies.evaluation import EPISODE_METRICS, EvaluationResult
+from offline_core.policies.manifest import PolicyManifest
+from offline_core.runtime.config import parse
 from offline_core.runtime.provenance import RUN
+from offline_core.runtime.stage import STAGES
 
 _COMMAND = re.compile(r"^## What ran$.*?^(`{3,})console\n(.*?)\n\1$", re.DOTALL | re.MULTILINE)
 """In the Markdown of a card."""
@@ -63,7 +68,7 @@ def policy_in(contents: PageContents, folder: str) -> dict[str, Any]:
         "run": manifest.provenance.get(RUN, ""),
         "experiment": (run or ".") if is_of_run else None,
         "x": contents.learned[run]["x"] if is_of_run else "",
-        "command": _command(contents, run),
+        "command": _command(contents, run) or _command_of(manifest, contents.root.child(run).uri),
         "parameters": parameters_of(manifest.operation.config),
         "from": [*dict.fromkeys(parents)],
         "evaluations": [entry for _, entry in contents.each(evaluations, lambda file: _evaluation(evaluations[file]))],
@@ -80,6 +85,17 @@ def _command(contents: Contents, run: str) -> str:
     text = contents.tried(card, lambda: contents.catalogue.location(card).read().decode()) or ""
     command = _COMMAND.search(text)
     return "" if command is None else command[2]
+
+
+def _command_of(manifest: PolicyManifest, output: str) -> str:
+    """The command that repeats a training without a card, as of a sweep or of a call in Python; empty for what is none."""
+    stage = STAGES.get(manifest.operation.stage)
+    data = next((parent for parent in manifest.parents if parent.kind == "dataset"), None)
+    if stage is None or stage.name != "train" or data is None or manifest.operation.code:
+        return ""
+    known = {name: value for name, value in manifest.operation.config.items() if name in TrainingConfig.model_fields}
+    arguments = {"dataset": data.uri, "output": output, "version": data.version}
+    return repeating(stage, parse(TrainingConfig, known), arguments)
 
 
 def _evaluation(result: EvaluationResult) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -366,6 +367,13 @@ def test_a_policy_has_its_command_its_parameters_and_what_refused_it(reading: As
         ("Decide ", ""),
         ("Nothing", "offline explain"),
     }
+
+
+def test_a_training_without_a_card_has_the_command_that_repeats_it(reading: Asked) -> None:
+    name = next(name for name in reading.rows("policies") if name.startswith("sweep/"))
+    _, verb, data, output, *options = shlex.split(reading.value("policy", name)["command"])
+    assert verb == "train" and data.endswith("/building") and f"{output}/best".endswith(name)
+    assert options[:2] == ["--version", "1"] and "optimizer.max_updates=60" in options
 
 
 def test_experiments_have_seeds_parameters_that_differ_and_the_sentence_of_a_failure(reading: Asked) -> None:
