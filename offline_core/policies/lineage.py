@@ -22,6 +22,8 @@ State = Literal["found", "missing", "replaced", "imported", "unreachable"]
 
 KINDS: Mapping[NodeKind, str] = {"dataset": "series-1", "checkpoint": "series-2", "files": "series-6"}
 """Colours of the kinds; a report's lineage (homepage/static/page.js) has the same."""
+PLAYED = ("record", "mix")
+"""What makes episodes of the policies that are among its parents, as they are."""
 MAX_NODES = 40
 MAX_NAME = 48
 _ANY = ""
@@ -114,6 +116,23 @@ def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
             parents = [parent for parent in parents if graph.nodes[parent].kind != "checkpoint"]
         numbers += [parent for parent in parents if parent not in numbers]
     return [graph.nodes[number] for number in numbers]
+
+
+def recorders_in(graph: Lineage) -> list[Node] | None:
+    """Return the policies that played the episodes of the requested dataset; None: of some of them it is not known who did.
+
+    Recordings and mixtures name them. Of imported files, of what a training recorded with a policy that still learned, and of a
+    dataset that is gone nobody knows.
+    """
+    recorders: list[Node] = []
+    for node in episodes_in(graph):
+        number = graph.nodes.index(node)
+        parents = [graph.nodes[parent] for parent, child in graph.edges if child == number]
+        played_by = [parent for parent in parents if parent.kind == "checkpoint"]
+        if not parents or (played_by and node.operation not in PLAYED):
+            return None
+        recorders += [policy for policy in played_by if policy not in recorders]
+    return recorders if graph.is_whole else None
 
 
 def mermaid(graph: Lineage) -> str:

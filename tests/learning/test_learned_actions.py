@@ -63,6 +63,16 @@ def test_one_choice_is_told_where_several_were_recorded(own: list[int], recorded
 
 
 @pytest.mark.parametrize(
+    ("chance", "begins"), [(0.52, "The policy's likeliest actions are always 1"), (0.9, "The policy's actions")]
+)
+def test_a_clone_of_what_drew_by_lot_is_not_told_to_have_learned_nothing(chance: float, begins: str) -> None:
+    """Its likeliest action alone is always the same; it draws the others as often as they were recorded."""
+    [told] = unlearned(TWO, {"actions": np.ones(10)}, {"actions": np.array([0, 1] * 5)}, chance=chance)
+    assert told.startswith(begins)
+    assert ("If what acted drew them by lot, it has learned that" in told) == (chance < 0.6)
+
+
+@pytest.mark.parametrize(
     ("network", "spec"),
     [
         (NetworkConfig(hidden_sizes=[4]), BatchSpec(())),
@@ -76,7 +86,7 @@ def test_policies_that_remember_are_asked_with_what_came_before(network: Network
         parameter.data.zero_()
     steps = made_steps([9, 14, 30], [True, True, False])
     [told] = warnings_of_actions(policy, steps, spec)
-    assert "The policy's actions are always 0, where 2 choices were recorded" in told
+    assert "The policy's likeliest actions are always 0, at a chance of 50 %" in told
 
 
 def plant(folder: Path) -> str:

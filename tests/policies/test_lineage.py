@@ -16,7 +16,7 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import StorageUnavailableError
 from offline_core.policies import lineage as module
 from offline_core.policies.checkpoint import save_policy
-from offline_core.policies.lineage import Lineage, Node, episodes_in, label, lineage, mermaid
+from offline_core.policies.lineage import Lineage, Node, episodes_in, label, lineage, mermaid, recorders_in
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import EnvironmentSpec
@@ -126,6 +126,26 @@ def test_whose_episodes_are_in_it_and_whose_it_has_learned_from(tmp_path: Path) 
     ]
     mixed = dataset(tmp_path / "mixed", "mix", [held_out.parent_entry, before.parent_entry, recorder])
     assert found(mixed.location.uri) == ["mixed", "held_out", "before", "recorded"]
+
+
+def test_who_recorded_is_known_of_all_episodes_or_of_none(tmp_path: Path) -> None:
+    one, other = (policy(tmp_path / name, "train", []) for name in ("one", "other"))
+    by_one, by_other = (dataset(tmp_path / f"by_{Path(of.uri).name}", "record", [of]) for of in (one, other))
+    imported = dataset(tmp_path / "imported", "import", [Parent(kind="files", uri="/rows.csv", fingerprint="f")])
+    unnamed = dataset(tmp_path / "unnamed", "record")
+    learning = dataset(tmp_path / "learning", "train_expert", [one])
+
+    def found(name: str, operation: str, *parents: Parent) -> list[str] | None:
+        recorders = recorders_in(lineage(dataset(tmp_path / name, operation, [*parents]).location.uri))
+        return None if recorders is None else [Path(recorder.uri).name for recorder in recorders]
+
+    assert found("split", "split", by_one.parent_entry) == ["one"]
+    assert found("merged", "merge", by_one.parent_entry, by_other.parent_entry) == ["one", "other"]
+    assert found("played", "mix", one, other) == ["one", "other"]
+    assert found("dataset_and_other", "mix", by_one.parent_entry, other) == ["other", "one"]
+    assert found("dataset_and_same", "mix", by_one.parent_entry, one) == ["one"]
+    for number, whose in enumerate([imported, unnamed, learning]):
+        assert found(f"unknown_{number}", "merge", by_one.parent_entry, whose.parent_entry) is None
 
 
 def test_a_node_says_what_it_was_when_something_was_made_of_it(tmp_path: Path) -> None:

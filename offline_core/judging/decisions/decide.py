@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "decide",
-    version=7,
+    version=8,
     after="estimate",
     arguments=(
         DATASET,

@@ -33,7 +33,8 @@ Verdict = Literal["promote", "test", "collect", "keep", "refused"]
 """promote: replace what runs today. test: an A/B test is worth it. collect: more episodes would tell. keep: no candidate is
 better. refused: this log cannot tell."""
 THIN, FAIR = 50.0, 200.0
-"""Effective episodes below which the evidence is called thin, and fair."""
+"""Effective episodes below which an interval may be too narrow, and below which it is to be taken with care. How sure a
+difference is, the interval says and not they."""
 NEARLY = 0.7
 """Share of the first one's gain that is nearly as good."""
 NEXT: Mapping[Verdict, str] = {
@@ -443,7 +444,7 @@ def _open_guardrails(candidate: Candidate) -> list[str]:
 
 
 def in_words(result: DecisionResult) -> list[str]:
-    """The gain, how strong the evidence is, guardrails, the next best, and what to do besides the command that comes next."""
+    """The gain, how far its interval holds, guardrails, the next best, and what to do besides the command that comes next."""
     said = [*_sentences(result)]
     if result.verdict in ("promote", "test") and result.is_checkpoint and result.explore is not None:
         said.append(f"What was judged of {result.first.name} {as_judged(explore=result.explore)}")
@@ -457,22 +458,24 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
     if result.against == BEHAVIOUR and result.recorded:
         share, least = (100 * value / abs(result.recorded) for value in (judged.value, judged.at_least))
         gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at the worst"
+        if judged.at_least <= 0 and result.verdict != "promote":
+            gain += ", so a gain is not shown"
         unit = f" {result.reward}" if result.reward else ""
         yield f"The log returned {number_text(result.recorded)}{unit} an episode; {gain}."
     counting = min(judged.effective_episodes, judged.carrying_episodes)
-    word = "thin" if counting < THIN else "fair" if counting < FAIR else "strong"
+    trust = "enough to take its interval as it is"
+    if counting < FAIR:
+        trust = "so few that its interval " + ("may be too narrow" if counting < THIN else "is to be taken with care")
     why = "as the others did little of what it does"
     if counting < judged.effective_episodes:
         why = "as a few episodes carry most of the difference"
-    yield (
-        f"The evidence for {first.name} is {word}: of {result.judging.episodes:,} judging episodes about "
-        f"{counting:,.0f} count, {why}."
-    )
+    yield f"Of {result.judging.episodes:,} judging episodes about {counting:,.0f} count for {first.name}, {why}: {trust}."
     yield from _guardrails(first)
     for candidate in result.candidates:
         other = None if candidate is first or candidate.reasons else candidate.judged
         if other is not None and _is_better_backed(other, judged):
-            yield f"{candidate.name} gains {other.value:.3g} on stronger evidence (about {other.effective_episodes:,.0f})."
+            count = f"{other.effective_episodes:,.0f}"
+            yield f"{candidate.name} gains {other.value:.3g}, and more episodes count for it (about {count})."
             return
 
 

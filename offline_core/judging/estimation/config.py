@@ -53,7 +53,13 @@ class FQEConfig(Config):
         le=100,
         description="Q functions of each part, whose mean counts; they differ by their first weights and batches' actions.",
     )
-    updates: int = Field(5_000, ge=1, le=10_000_000, description="Steps of the optimizer, for each part.")
+    updates: int = Field(
+        5_000,
+        ge=1,
+        le=10_000_000,
+        description="Steps of the optimizer, for each part. Of a log of one step, or with a gamma of 0, at most: it stops once "
+        "rewards of held-out episodes are told no better.",
+    )
     max_steps: int = Field(
         1_000_000,
         ge=1,

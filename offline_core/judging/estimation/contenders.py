@@ -19,7 +19,7 @@ from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.export_config import EXPORT_FILE, ExportManifest
 from offline_core.policies.kind import PolicyKind, kind_of
-from offline_core.policies.lineage import Lineage, Node, episodes_in, lineage
+from offline_core.policies.lineage import Lineage, Node, lineage, recorders_in
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.runtime.units import cut_text
 from offline_core.runtime.user_code import UserCode, code_digests
@@ -119,15 +119,8 @@ class Contender:
         if self.recording is None:
             return None
         history = lineage(self.recording.location.uri, self.recording.manifest.version)
-        sources = [history.nodes.index(node) for node in episodes_in(history)]
-        made_from = {number: [parent for parent, child in history.edges if child == number] for number in sources}
-        first = [number for number in sources if not {*made_from[number]} & {*sources}]
-        recorders = {parent for number in first for parent in made_from[number]}
-        is_recorded = history.is_whole and all(history.nodes[number].operation == "record" for number in first)
-        if not is_recorded or len(recorders) != 1:
-            return None
-        policy = history.nodes[recorders.pop()]
-        return policy.uri if policy.state == "found" else None
+        recorders = recorders_in(history) or []
+        return recorders[0].uri if len(recorders) == 1 and recorders[0].state == "found" else None
 
     @property
     def reasons(self) -> list[str]:

@@ -85,7 +85,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
 @stage(
     "estimate",
-    version=9,
+    version=10,
     after="evaluate",
     arguments=(candidate("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",

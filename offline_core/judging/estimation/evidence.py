@@ -18,7 +18,7 @@ from offline_core.judging.estimation.fqe import fit, say
 from offline_core.judging.estimation.logged import Ends, LogReader, read_parts
 from offline_core.judging.estimation.target import TargetPolicy, columns_read
 from offline_core.judging.estimation.trajectories import Trajectories
-from offline_core.policies.lineage import Lineage, episodes_in
+from offline_core.policies.lineage import Lineage, recorders_in
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.seeding import derive_seed
@@ -133,14 +133,10 @@ def _numbered(batches: Iterable[EpisodeBatch], chosen: np.ndarray) -> Iterator[t
 
 def _was_squashed(history: Lineage) -> bool:
     """Whether all policies that recorded are known, and squashed their actions."""
-    recorded = episodes_in(history)
-    recorders = [
-        history.nodes[parent]
-        for parent, child in history.edges
-        if history.nodes[parent].kind == "checkpoint" and history.nodes[child] in recorded
-    ]
-    squashes = [read_policy_manifest(recorder.uri).network.squash for recorder in recorders if recorder.state == "found"]
-    return bool(recorders) and len(squashes) == len(recorders) and all(squashes)
+    recorders = recorders_in(history) or []
+    return bool(recorders) and all(
+        recorder.state == "found" and read_policy_manifest(recorder.uri).network.squash for recorder in recorders
+    )
 
 
 def find_horizon(wanted: Horizon, ends: Ends) -> int | None:

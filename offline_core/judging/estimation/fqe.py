@@ -1,13 +1,14 @@
 """Fitted Q evaluation: what actions are worth if a policy takes all later ones (Le, Voloshin & Yue 2019, arXiv 1903.08738).
 
 Q functions of several policies, parts of the episodes and members of an ensemble are fitted together, as one batched network.
-Where a log is of one step and few contexts, a table of means takes their place, see `QTable`.
+Where a log is of one step and few contexts, a table of means takes their place, see `QTable`. Where nothing follows a step, as
+in any log of one step, held-out episodes say when they are fitted, see `BestWeights`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,9 +20,10 @@ from torch import Generator, Tensor
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.config import FQEConfig
+from offline_core.judging.estimation.held_out import MOST_STEPS, BestWeights, held_out_of, look_after
 from offline_core.judging.estimation.logged import inputs_of
 from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, rows_at_a_time, tensors_of
-from offline_core.judging.estimation.q_function import QFunction, chosen, taken
+from offline_core.judging.estimation.q_function import QFunction, chosen, is_listed, taken
 from offline_core.judging.estimation.q_table import QTable, Said, fitted_to
 from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.judging.estimation.trajectories import Model, spooled
@@ -172,6 +174,12 @@ def fit(
     remain (`RemainingSteps`), and V is 0 after the last of them. The same arguments give the same numbers: Torch computes
     with one thread.
 
+    Where V counts nowhere, as in a log of one step, a function is a regression of rewards in which no policy has a part. It is
+    fitted once for all policies, and has the weights with the lowest loss on a fifth of its episodes that it does not learn
+    from: after many updates on noisy rewards it would be what it has memorised, and its errors elsewhere the larger for it.
+    Where V counts, that loss is no yardstick, since V moves along with Q and is easiest to hit while both have not grown yet;
+    there all updates are made, with all episodes.
+
     Arguments:
         logged: with the columns of a `LogReader` that are seen by Q functions.
         horizon: steps of an episode that count; `logged` has no others. None: all until it terminates.
@@ -187,7 +195,10 @@ def fit(
     steps = FQESteps(logged, policies, horizon)
     sizes = returns.std(), np.abs(returns).mean(), np.sqrt(np.square(steps.precise_rewards.numpy()).mean())
     scale = {"center": float(returns.mean()), "scale": float(max(sizes)) or 1.0}
-    updates = config.updates * len(policies) * (int(part.max()) + 1) * config.ensemble
+    bootstraps = gamma > 0 and bool(steps.goes_on.any())
+    held_out = None if bootstraps else held_out_of(together, part, seed=seed)
+    shared_by = [place if bootstraps else _shape_of(policy) for place, policy in enumerate(policies)]
+    updates = config.updates * len({*shared_by}) * (int(part.max()) + 1) * config.ensemble
     with (
         torch_threads(1),
         torch.random.fork_rng(devices=[]),
@@ -195,16 +206,18 @@ def fit(
     ):
         members: list[Member] = []
         for number in range(part.max() + 1):
-            learned = steps.of(fitted_to(part, number))
+            learned, made = steps.of(fitted_to(part, number)), dict[Any, QFunction]()
             for place, policy in enumerate(policies):
                 for member in range(config.ensemble):
-                    torch.manual_seed(derive_seed(seed, "fqe", number, member) if member else derive_seed(seed, "fqe", number))
-                    function = QFunction(policy, config.network, **scale, horizon=horizon, gamma=gamma).requires_grad_(True)
-                    steps.fill_statistics(function, learned)
-                    members.append(Member(function, number, place, member))
+                    if (which := (shared_by[place], member)) not in made:
+                        torch.manual_seed(derive_seed(seed, "fqe", number, *([member] if member else [])))
+                        function = QFunction(policy, config.network, **scale, horizon=horizon, gamma=gamma)
+                        steps.fill_statistics(function.requires_grad_(True), learned)
+                        made[which] = function
+                    members.append(Member(made[which], number, place, member))
         fitted = Fitted(members, part, policies, config, gamma, horizon, explore, seed)
         for group in _groups(fitted):
-            _fit_together(fitted, group, steps, bar)
+            _fit_together(fitted, group, steps, held_out, bar)
     return fitted
 
 
@@ -249,11 +262,16 @@ def _parts(together: np.ndarray, folds: int, *, seed: int) -> np.ndarray:
 
 
 def _groups(fitted: Fitted) -> Iterator[list[Member]]:
-    """Yield functions that are fitted at once: of one shape, and as many as fit into memory with their batches."""
+    """Yield functions that are fitted at once: of one shape, and as many as fit into memory with their batches.
+
+    A function that several policies share is that of the first of them here.
+    """
     shapes: dict[Any, list[Member]] = {}
+    known: set[QFunction] = set()
     for member in fitted.members:
-        network = fitted.policies[member.policy].network
-        shapes.setdefault((network.frames, network.image_layout, member.function.listed), []).append(member)
+        if member.function not in known:
+            known.add(member.function)
+            shapes.setdefault(_shape_of(fitted.policies[member.policy]), []).append(member)
     for alike in shapes.values():
         frames = fitted.policies[alike[0].policy].network.frames
         bytes_each = 4 * fitted.config.batch_size * frames * max(1, alike[0].function.encoder.size)
@@ -261,10 +279,19 @@ def _groups(fitted: Fitted) -> Iterator[list[Member]]:
         yield from (alike[begin : begin + at_once] for begin in range(0, len(alike), at_once))
 
 
-def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, bar: Bar) -> None:
+def _shape_of(policy: TargetPolicy) -> tuple[Any, ...]:
+    """What of a policy a Q function's layers depend on, beside its spaces."""
+    return policy.network.frames, policy.network.image_layout, is_listed(policy.head)
+
+
+def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, held_out: np.ndarray | None, bar: Bar) -> None:
     """Fit the functions of a group.
 
     Each ends as its target network: that is a mean of its last states, and so smoother than any of them.
+
+    Arguments:
+        held_out: (E,) bool, the episodes that no function learns from and that say which of its weights are best. None: its
+            last ones are, after all updates.
     """
     config, head = fitted.config, fitted.policies[group[0].policy].head
     parameters, buffers = torch.func.stack_module_state([member.function for member in group])
@@ -273,14 +300,24 @@ def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, bar:
     targets = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     behind, ahead = [*targets.values()], [*parameters.values()]
     optimizer = Adam([{"params": ahead, "lr": config.learning_rate}])
-    learned = {number: steps.of(fitted_to(fitted.part, number)) for number in {member.part for member in group}}
+    episodes = {number: fitted_to(fitted.part, number) for number in {member.part for member in group}}
+    learned = {number: steps.of(own if held_out is None else own & ~held_out) for number, own in episodes.items()}
     size = min(config.batch_size, *map(len, learned.values()))
     batches = {number: _batches(rows, size, seed=derive_seed(fitted.seed, "fqe", number)) for number, rows in learned.items()}
     generators = [
         torch.Generator().manual_seed(derive_seed(fitted.seed, "actions", member.part, member.number)) for member in group
     ]
     scale, has_future = base.scale, bool(steps.goes_on.any())  # no click has one
+    best = BestWeights([member.function for member in group])
+    looked_at = {} if held_out is None else {number: _some(steps.of(own & held_out)) for number, own in episodes.items()}
+    look_at = -(-max(map(len, learned.values())) // size)  # by then each step was seen: before, none can be memorised
     for update in range(config.updates):
+        if held_out is not None and update == look_at:
+            look_at = look_after(update)
+            _store(group, targets, buffers)
+            best.look(_losses(group, head, steps, looked_at, update))
+            if best.are_found:
+                break
         drawn = {number: next(batch) for number, batch in batches.items()}
         numbers = torch.stack([drawn[member.part] for member in group])
         rows = steps.rows[numbers]
@@ -307,20 +344,53 @@ def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, bar:
         with torch.no_grad():
             torch._foreach_lerp_(behind, ahead, config.target_rate)
         if update % UPDATES_BETWEEN_LOOKS == 0 or update == config.updates - 1:
-            if not torch.isfinite(losses).all():
-                raise LearningError(
-                    f"The Q function of fqe is NaN or infinite at update {update}: lower fqe.learning_rate or "
-                    "fqe.target_rate, or choose methods that need none (is, wis, pdis, wpdis)."
-                )
+            _refuse_infinite(losses, update)
             bar.note(loss=losses.mean().item())
         bar.update(len(group))
-    with torch.no_grad():
-        for number, member in enumerate(group):
-            for name, parameter in member.function.named_parameters():
-                parameter.copy_(targets[name][number])
-            for name, buffer in member.function.named_buffers():
-                buffer.copy_(buffers[name][number])
-            member.function.requires_grad_(False).eval()
+    _store(group, targets, buffers)
+    if held_out is not None:
+        best.look(_losses(group, head, steps, looked_at, config.updates))
+        best.restore()
+
+
+@torch.no_grad()
+def _store(group: Sequence[Member], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+    """Give the functions of a group their weights, which are stacked in the order of the group."""
+    for number, member in enumerate(group):
+        for name, parameter in member.function.named_parameters():
+            parameter.copy_(parameters[name][number])
+        for name, buffer in member.function.named_buffers():
+            buffer.copy_(buffers[name][number])
+        member.function.requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def _losses(group: Sequence[Member], head: Head, steps: FQESteps, looked_at: Mapping[int, Tensor], update: int) -> list[float]:
+    """The mean square of what each function of a group lacks of the rewards of some steps, which nothing follows.
+
+    Arguments:
+        looked_at: numbers of steps, by the part of a function.
+    """
+    losses = []
+    for member in group:
+        numbers = looked_at[member.part]
+        said = steps.values(member.function, steps.rows[numbers], partial(steps.done, head))
+        losses.append((said - steps.rewards[numbers]).square().mean())
+    _refuse_infinite(torch.stack(losses), update)
+    return [float(loss) for loss in losses]
+
+
+def _refuse_infinite(losses: Tensor, update: int) -> None:
+    if not torch.isfinite(losses).all():
+        raise LearningError(
+            f"The Q function of fqe is NaN or infinite at update {update}: lower fqe.learning_rate or fqe.target_rate, or "
+            "choose methods that need none (is, wis, pdis, wpdis)."
+        )
+
+
+def _some(numbers: Tensor) -> Tensor:
+    """`MOST_STEPS` numbers at most, spread over all."""
+    return numbers[:: -(-len(numbers) // MOST_STEPS)]
 
 
 def _together(function: QFunction) -> Callable[..., Tensor]:

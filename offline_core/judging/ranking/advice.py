@@ -6,19 +6,19 @@ from typing import Literal
 
 from pydantic import Field
 
-from offline_core.judging.ranking.measures import Measures
+from offline_core.judging.ranking.measures import CONSTANT, Measures
 from offline_core.judging.ranking.trainings import BEST_EPISODES, Trained, Training, training_of
 from offline_core.runtime.result import Part
 
 ALIKE = 0.15
 """Spread of the returns below which all episodes are about as good as each other."""
-CONSTANT = 0.25
-"""Stochasticity below which a state has one action: returns then differ by where episodes start."""
 BY_LOT = 0.97
 """Stochasticity above which what acted did so by lot."""
 FEW_STEPS, FEW_EPISODES = 5_000, 50
 ENOUGH_BEST = 2_000
-"""Steps of the best tenth of the episodes that are enough to clone it alone."""
+"""Steps of the episodes near the best that are enough to clone those alone."""
+MOST_BEST = 0.5
+"""Share of the episodes near the best from which on they are cloned alone, however few they are: most of the log is left."""
 
 KUMAR = "Kumar et al. 2022, arXiv 2204.05618"
 SCHWEIGHOFER = "Schweighofer et al. 2022, arXiv 2111.04714"
@@ -79,6 +79,20 @@ def advise(measures: Measures, data: Trained, *, target: float | None = None) ->
         first, second, source = "marwil", by_value, f"{KUMAR}; {SCHWEIGHOFER}"
         because = "the returns differ by chance more than by what was done, so the better actions have to be told from luck"
         confidence = "low"
+    elif measures.are_single_choices:
+        first, second, source = "iql", "marwil", f"{KOSTRIKOV}; {KUMAR}"
+        because = (
+            "each episode is one choice, and its reward is partly luck: the better choices are those that come to more on "
+            "average, and the best episodes are not to be copied"
+        )
+        confidence = "medium"
+    elif measures.near_best >= MOST_BEST:
+        first, second, source = "iql", BEST_EPISODES, f"{KUMAR}; {CHEN}"
+        because = (
+            f"{100 * measures.near_best:.0f} % of the episodes are near the best, and others far from it: the best parts "
+            "can be joined, or the best episodes copied alone"
+        )
+        confidence = "medium"
     elif measures.near_best * measures.steps >= ENOUGH_BEST and measures.near_best >= 0.05:
         first, second, source = "iql", BEST_EPISODES, f"{KUMAR}; {CHEN}"
         because = "some episodes are far better than others: the best parts can be joined, or the best episodes copied alone"
@@ -101,12 +115,15 @@ def advise(measures: Measures, data: Trained, *, target: float | None = None) ->
 
 
 def data_kind(measures: Measures, target: float | None = None) -> DataKind:
-    """What the data seems to be."""
+    """What the data seems to be.
+
+    Returns of single choices that are alike say nothing: of rare rewards, such as clicks, most are 0 whatever is chosen.
+    """
     by_lot = measures.stochasticity is not None and measures.stochasticity >= BY_LOT
     if by_lot:
         return "random"
     constant = measures.stochasticity is not None and measures.stochasticity <= CONSTANT
-    alike = constant or measures.spread <= ALIKE or measures.near_best >= 0.75
+    alike = constant or (not measures.are_single_choices and (measures.spread <= ALIKE or measures.near_best >= 0.75))
     if alike and (target is None or measures.near_best >= 0.5):
         return "expert"
     return "one_policy" if alike else "mixed"
@@ -123,7 +140,7 @@ def _sentences(m: Measures, target: float | None) -> list[str]:
         sentences.append(f"Stochasticity: {m.stochasticity:.2f} (0 always acts alike in a state, 1 by lot).")
     sentences.append(f"Coverage: {m.coverage:.2f} of what points all over the space of states and actions reach.")
     sentences.append(f"Rewards: {100 * m.reward_density:.0f} % of the steps have another one than the most common.")
-    if target is None and m.near_best >= 0.75:
+    if target is None and m.near_best >= 0.75 and not m.are_single_choices:
         sentences.append("All episodes are alike, and whether that is good the data cannot tell: give target_return.")
     if m.steps < FEW_STEPS or m.episodes < FEW_EPISODES:
         sentences.append("That is little: any algorithm may be better by chance. Compare several by a sweep.")

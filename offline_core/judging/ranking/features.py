@@ -64,6 +64,19 @@ def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
     return features | {CUT: np.where(terminated, np.nan, batch.lengths)}
 
 
+def of_choices(numbers: StepNumbers) -> set[str]:
+    """Features of what was chosen and what it was paid.
+
+    A share of NaN or infinity is none: that is a defect, whatever was chosen.
+    """
+    own = [
+        name
+        for name, column in zip(numbers.names, numbers.columns, strict=True)
+        if column in (columns.ACTIONS, columns.REWARDS)
+    ]
+    return {RETURN, f"{AT_BOUNDS} {columns.ACTIONS}", *(f"{kind} {name}" for kind in (MEAN, SPREAD, JUMP) for name in own)}
+
+
 def cut_before(features: Features) -> np.ndarray:
     """(E,) 1 for an episode that ends without a termination, and not at a time limit; 0 for all where many do.
 

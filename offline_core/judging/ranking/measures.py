@@ -24,6 +24,9 @@ USUAL_NUMBERS = (0.1, 10.0)
 """Spread of observations and actions that a network takes as they are; sizes up to the second, too."""
 
 
+CONSTANT = 0.25
+"""Stochasticity up to which a state has one action: returns then differ by where episodes start."""
+
 ActionKind = Literal["discrete", "bounded", "unbounded", "composite"]
 """Actions of a list; of a Box with bounds, or without; of any other space, or of one that is not known."""
 
@@ -116,6 +119,16 @@ class Measures(Part):
     reward_density: float = Field(description="Share of the steps whose reward is not the most common one.")
     actions: ActionMeasures
     observations: ObservationScale
+
+    @property
+    def are_single_choices(self) -> bool:
+        """Whether each episode is one step, such as an offer or a click: it has no parts, and its return is one reward."""
+        return self.steps <= self.episodes
+
+    @property
+    def are_choices_by_lot(self) -> bool:
+        """Whether each episode is one choice that what was seen does not decide, as far as a clone can tell."""
+        return self.are_single_choices and (self.stochasticity is None or self.stochasticity > CONSTANT)
 
 
 def coverage_of(sample: Sample, *, seed: int) -> float:

@@ -24,7 +24,7 @@ from offline_core.judging.ranking import reasons
 from offline_core.judging.ranking.advice import advise
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.dynamics import Dynamics
-from offline_core.judging.ranking.features import Features, cut_before, features_of, of_all
+from offline_core.judging.ranking.features import Features, cut_before, features_of, of_all, of_choices
 from offline_core.judging.ranking.measures import (
     ActionMeasures,
     Measures,
@@ -62,7 +62,7 @@ LEAST_OF_SURPRISE = 0.05
 
 @stage(
     "outliers",
-    version=6,
+    version=7,
     after="check",
     arguments=(DATASET, output("runs/outliers", "Folder for the scores."), VERSION),
 )
@@ -107,6 +107,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     chosen = order[: int((score >= config.threshold).sum())]
     for i, standing in zip(chosen.tolist(), reasons.standings(values, distances, chosen), strict=True):
         found_by[i] = reasons.reason(names, standing, medians, looked.where(i), threshold=config.threshold)
+    farthest = [names[i] for i in np.abs(distances[chosen]).argmax(axis=1)]
     index = source.index([columns.EPS_ID, columns.T_STARTED])
     write_scores(scores, source, index, score, score >= config.threshold, found_by, names, values)
     ids = index[columns.EPS_ID].to_list()
@@ -120,6 +121,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
         dataset=source.ref,
         threshold=config.threshold,
         count=len(chosen),
+        drawn=sum(name in looked.drawn for name in farthest),
         outliers=listed,
         quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
         notes=looked.notes,
@@ -199,11 +201,13 @@ class _Looked:
     offsets: np.ndarray
     measures: Measures
     notes: list[str]
+    drawn: set[str]
+    """Features in which episodes differ by chance, as choices by lot do and what came of them."""
 
     def where(self, episode: int) -> dict[str, tuple[int, int]]:
-        """Steps of an episode where each signal is unusual."""
+        """Steps of an episode where each signal is unusual; a single step is no news."""
         begin, end = self.offsets[episode], self.offsets[episode + 1]
-        if begin == end:
+        if end - begin <= 1:
             return {}
         return {n: reasons.most_unusual_run(np.abs(s[begin:end]), self.usual[n]) for n, s in self.signals.items()}
 
@@ -247,7 +251,8 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
     )
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     usual = {name: float(np.quantile(np.abs(signal), 0.9)) for name, signal in joined.items()}
-    return _Looked(features, joined, usual, offsets, measures, notes)
+    drawn = of_choices(sample.numbers) | {*reasons.SURPRISES} if measures.are_choices_by_lot else set[str]()
+    return _Looked(features, joined, usual, offsets, measures, notes, drawn)
 
 
 def _clone(sample: Sample, spaces: StoredSpaces, config: OutlierConfig) -> tuple[Clone | None, list[str]]:

@@ -48,7 +48,7 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
 
 @stage(
     "sweep",
-    version=6,
+    version=7,
     after="fine_tune",
     arguments=(DATASET, output("runs/sweep", "Folder for all runs and their comparison."), VERSION),
     hint="Example: -s 'grid={algorithm: [bc, marwil]}' -s seeds=5.",

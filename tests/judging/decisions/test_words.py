@@ -15,10 +15,26 @@ def test_the_gain_the_evidence_the_guardrails_and_the_next_step_are_said() -> No
         made_up("promote", candidates=[first, other], checkpoint=first.checkpoint, recorded=4.0, against="behaviour")
     )
     assert said[0].startswith("The log returned 4 an episode; a is +50 % from that")
-    assert "thin" in said[1] and "about 25 count" in said[1]
+    assert said[1].startswith("Of ") and "about 25 count for a, as the others did little of what it does" in said[1]
     assert said[2].startswith("No guardrail was set")
-    assert said[3] == "b gains 1.8 on stronger evidence (about 300)."
+    assert said[3] == "b gains 1.8, and more episodes count for it (about 300)."
     assert said[-1].startswith("Let it run on a part first")
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (24.8, "so few that its interval may be too narrow."),
+        (120.0, "so few that its interval is to be taken with care."),
+        (300.0, "enough to take its interval as it is."),
+    ],
+)
+def test_how_many_episodes_count_says_how_far_the_interval_holds_and_not_how_sure_the_gain_is(count: float, told: str) -> None:
+    judged = difference(2.0, effective_episodes=count).model_copy(update={"at_least": -0.5, "carrying_episodes": count})
+    first = candidate("a", judged=judged)
+    said = in_words(made_up("test", candidates=[first], checkpoint=first.checkpoint, recorded=4.0, against="behaviour"))
+    assert said[0].endswith("a is +50 % from that, -12 % at the worst, so a gain is not shown.")
+    assert said[1].endswith(told) and not {"thin", "fair", "strong", "evidence"} & {*said[1].split()}
 
 
 @pytest.mark.parametrize(("explore", "act"), [(True, "explore=True"), (False, "takes its likeliest action")])

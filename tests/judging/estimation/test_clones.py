@@ -197,6 +197,14 @@ def test_the_policy_that_recorded_a_dataset_is_told_by_its_lineage(weeks: Path, 
     )
     [one] = contenders_of([known], log)
     assert one.recorder == place
+    other = str(tmp_path / "other")
+    save_policy(policy_of(BEHAVIOUR), other, operation=Operation(name="test"))
+    for number, (player, recorder) in enumerate([(other, None), (place, place)]):
+        parents = [open_dataset(known).parent_entry, read_policy_manifest(player).parent_entry(player)]
+        uri, operation = tmp_path / f"mixed-{number}", Operation(name="mix")
+        mixed = dataset_of(uri, episodes, spaces=SPACES, environment=None, operation=operation, parents=parents)
+        [contender] = contenders_of([mixed], log)
+        assert contender.recorder == recorder, "of a mixture a dataset's recorder and the policy that played count alike"
     save_policy(policy_of(TARGET), place, operation=Operation(name="test"))
     assert one.recorder is None, "another policy is there by now"
     shutil.rmtree(place)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.errors import LearningError
+from offline_core.judging.estimation import fqe
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.fqe import _batches, fit, say
 from offline_core.judging.estimation.logged import LOG_RATIOS, LogReader, cut_to
@@ -50,7 +51,7 @@ def fitted(
     gamma: float = GAMMA,
     together: np.ndarray | None = None,
     horizon: int | None = None,
-    **fqe: Any,
+    **parameters: Any,
 ):
     uri = dataset_of(folder / "data", episodes, spaces=(policy.observation_space, policy.action_space), environment=None)
     steps = sum(map(len, episodes))
@@ -58,7 +59,9 @@ def fitted(
     assert seen is not None
     logged = cut_to(seen, horizon)
     of = Trajectories(logged.lengths, logged.of_steps("rewards"), logged.of_steps(LOG_RATIOS)[:, 0], gamma)
-    config = FQEConfig(**{"network": TABLE, "learning_rate": 0.02, "updates": 1_000, "batch_size": 512, "folds": 1} | fqe)
+    config = FQEConfig(
+        **{"network": TABLE, "learning_rate": 0.02, "updates": 1_000, "batch_size": 512, "folds": 1} | parameters
+    )
     together = np.arange(len(of)) if together is None else together
     given: dict[str, Any] = {"gamma": gamma, "horizon": horizon, "explore": explore, "returns": of.returns}
     [model] = say(fit(logged, [policy], config, **given, together=together, seed=0), [(np.arange(len(of)), logged)], of.lengths)
@@ -162,6 +165,61 @@ def test_other_actions_than_listed_ones_are_sampled(tmp_path: Path, explore: boo
     model, _ = fitted(tmp_path, episodes, policy.eval(), explore=explore, network=network, learning_rate=0.01, updates=800)
     assert model.start_values.mean() == pytest.approx(value, abs=0.1)
     assert model.start_values.std() < 0.25
+
+
+def paid_by_lot(folder: Path, **parameters: Any) -> Model:
+    """What is said of 300 actions of a Box, each of one step and paid N(3, 1) whatever was seen and done."""
+    rng = np.random.default_rng(0)
+    seen, done = rng.uniform(-1, 1, (300, 2, 2)).astype(np.float32), rng.uniform(-2, 2, (300, 1, 1)).astype(np.float32)
+    paid = rng.normal(3, 1, 300)
+    episodes = [episode_of(number, seen[number], done[number], [paid[number]], of=(SEES, BOX)) for number in range(300)]
+    network = NetworkConfig(hidden_sizes=[64, 64], activation="relu", normalize_observations=True)
+    policy = Policy(SEES, BOX, NetworkConfig(hidden_sizes=[]), seed=0).eval()
+    model, _ = fitted(folder, episodes, policy, network=network, folds=2, batch_size=64, **parameters)
+    return model
+
+
+def test_noise_of_single_steps_is_not_memorised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right function is 3 everywhere, and what is held out says so; after all updates it is far from that."""
+    model = paid_by_lot(tmp_path / "held out", learning_rate=0.005)
+    assert model.start_values.std() < 0.4 and model.start_values.mean() == pytest.approx(3, abs=0.2)
+    monkeypatch.setattr(fqe, "held_out_of", lambda *_, **__: None)
+    assert paid_by_lot(tmp_path / "all", learning_rate=0.005).start_values.std() > 2 * model.start_values.std()
+
+
+@pytest.mark.parametrize(("gamma", "horizon", "is_held_out"), [(0.9, None, False), (0.0, None, True), (0.9, 1, True)])
+def test_episodes_are_held_out_only_where_no_value_follows(
+    gamma: float, horizon: int | None, is_held_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[np.ndarray] = []
+    monkeypatch.setattr(fqe, "held_out_of", lambda together, *_, **__: asked.append(together))
+    policy = Policy(SEES, BOX, NetworkConfig(hidden_sizes=[])).eval()
+    episode = episode_of(0, np.zeros((3, 2), np.float32), np.zeros((2, 1), np.float32), [0.0, 1.0], of=(SEES, BOX))
+    fitted(tmp_path, [episode], policy, gamma=gamma, horizon=horizon, updates=1)
+    assert bool(asked) == is_held_out
+
+
+def test_policies_of_single_steps_share_a_function(tmp_path: Path) -> None:
+    """So that what is said for one does not depend, to the bit, on how many are judged beside it."""
+    rng = np.random.default_rng(0)
+    episodes = [
+        episode_of(number, rng.uniform(-1, 1, (2, 2)).astype(np.float32), rng.uniform(-2, 2, (1, 1)), [1.0], of=(SEES, BOX))
+        for number in range(120)
+    ]
+    uri = dataset_of(tmp_path / "data", episodes, spaces=(SEES, BOX), environment=None)
+    policies = [Policy(SEES, BOX, NetworkConfig(hidden_sizes=[]), seed=seed).eval() for seed in range(3)]
+    given: dict[str, Any] = {"gamma": 1.0, "explore": True, "returns": np.ones(120), "together": np.arange(120), "seed": 0}
+
+    def models(some: list[Policy]) -> list[Model]:
+        *_, seen = LogReader(open_dataset(uri), some).read(120, np.ones(120, bool))
+        assert seen is not None
+        fit_to = fit(seen, some, FQEConfig(updates=50), **given)
+        assert isinstance(fit_to, fqe.Fitted) and len({id(member.function) for member in fit_to.members}) == 2
+        return say(fit_to, [(np.arange(120), seen)], seen.lengths)
+
+    for model, policy in zip(models(policies), policies, strict=True):
+        [alone] = models([policy])
+        assert (model.start_values == alone.start_values).all() and (model.errors == alone.errors).all()
 
 
 def test_the_same_arguments_give_the_same_numbers(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def measured(returns: Any, **changes: Any) -> Measures:
     given: dict[str, Any] = {"target": None, "noise": np.full(4, 0.3), "coverage": 0.5, "density": 0.1}
     given |= {"actions": LIST, "observations": scale}
     returns = np.asarray(returns, float)
-    return measures_of(returns, np.full(len(returns), 100), **given | changes)
+    return measures_of(returns, np.full(len(returns), changes.pop("length", 100)), **given | changes)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,29 @@ def test_what_the_data_speaks_for(measures: Measures, target: float | None, kind
     advice = advise(measures, DATA, target=target)
     assert advice.kind == kind and (advice.first.what, advice.second.what) == (first, second)
     assert "arXiv" in advice.source and advice.first.what in str(advice)
+
+
+@pytest.mark.parametrize("count", [200, 20_000])
+@pytest.mark.parametrize("paid", [0.02, 0.3, 0.8])
+def test_single_choices_have_no_parts_to_join_and_no_lucky_ones_to_copy(paid: float, count: int) -> None:
+    """Whether few, some or most are paid, and there are few or enough of them."""
+    returns = np.where(np.arange(count) < paid * count, 100.0, 0.0)
+    advice = advise(measured(returns, length=1), DATA)
+    assert advice.kind == "mixed" and (advice.first.what, advice.second.what) == ("iql", "marwil")
+    assert "join" not in str(advice) and "the best episodes are not to be copied" in str(advice)
+    assert not any("alike" in sentence for sentence in advice.sentences if sentence.startswith("All episodes"))
+    assert advise(measured(returns, length=1, noise=np.zeros(4)), DATA).kind == "expert", "one action in each state"
+    assert advise(measured(returns, length=1, noise=np.ones(4)), DATA).kind == "random"
+
+
+def test_most_of_a_small_log_is_not_too_few_to_copy() -> None:
+    """24 of 40 episodes of 55 steps reach the goal."""
+    advice = advise(measured(np.r_[np.ones(24), np.zeros(16)], length=55), DATA)
+    assert advice.second.what == "bc on the best 60 % of the episodes" and "60 % of the episodes are near the best" in str(
+        advice
+    )
+    few = advise(measured(np.r_[np.ones(10), np.zeros(30)], length=55), DATA)
+    assert few.second.what == "marwil" and "those are too few to copy" in str(few)
 
 
 def test_little_data_speaks_with_little_confidence() -> None:

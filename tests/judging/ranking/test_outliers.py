@@ -184,3 +184,44 @@ def test_statistics_name_the_mapped_columns_and_tell_dates(tmp_path: Path) -> No
     assert str(told["std"]).endswith(" h")
     assert told["5 %"] is told["median"] is told["95 %"] is None  # known to some hundred days, of six
     assert rows["rewards"][COLUMN_NUMBERS.index("median")] is not None
+
+
+def offers(folder: Path, *, broken: bool) -> str:
+    """400 choices by lot of one step each, of which two are paid 100 times as much; or whose observation is far off in one."""
+    rng = np.random.default_rng(0)
+    seen, acted = rng.normal(size=(400, 2, 2)).astype(np.float32), rng.integers(0, 2, 400)
+    paid = rng.normal(1, 0.1, 400)
+    if broken:
+        seen[7] = 1e4
+    else:
+        paid[[7, 8]] *= 100
+    spaces = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32), gym.spaces.Discrete(2)
+    return write_dataset(
+        folder,
+        [
+            Episode(
+                eps_id=f"A{number:03}",
+                observations=seen[number],
+                actions=acted[number : number + 1],
+                rewards=paid[number : number + 1],
+                terminated=True,
+                observation_space=spaces[0],
+                action_space=spaces[1],
+            )
+            for number in range(400)
+        ],
+    )
+
+
+def test_what_came_of_a_choice_by_lot_is_not_to_be_pruned(tmp_path: Path) -> None:
+    found = offline.outliers(offers(tmp_path / "data", broken=False), output=tmp_path / "out", **QUICK)
+    assert {"A007", "A008"} <= {each.eps_id for each in found.outliers} and found.drawn >= 2
+    card = found.card()
+    assert card.next.startswith("offline train") and "Do not prune by it" in " ".join(card.sections[0].sentences)
+    assert "Episode A007" in card.facts and not any("steps 0 to 0" in each.reason for each in found.outliers)
+
+
+def test_what_is_far_off_in_an_observation_of_a_choice_may_be(tmp_path: Path) -> None:
+    found = offline.outliers(offers(tmp_path / "data", broken=True), output=tmp_path / "out", **QUICK)
+    assert found.outliers[0].eps_id == "A007" and found.drawn == 0
+    assert found.card().next.startswith("offline prune")
