@@ -31,8 +31,9 @@ from offline_core.data.importing.roles import Guess, Role, guessed, has_single_s
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.stray_actions import few_of_range, few_values
-from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
+from offline_core.data.importing.texts import date_formats, read_dates, read_numbers, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
+from offline_core.data.inputs.row_steps import names_in
 
 READ_TIME = "iso_time"
 """The column of the times that are read from dates of another form."""
@@ -113,6 +114,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     """
     first = rows_of(sample.readers)
     before = _with_read_dates(_encoded(config, first, is_taken=is_taken, is_whole=sample.is_whole), first)
+    before = _with_read_numbers(before, first)
     config = before.config
     made = row_columns(config, sample.readers, Listing())
     seen = tuple(_with_made(reader, made) for reader in sample.readers)
@@ -269,6 +271,33 @@ def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
             )
             plan.decisions.append(Decision(name="dates", question=question, candidates=forms[:2]))
         break
+    return plan
+
+
+def _with_read_numbers(plan: Proposal, rows: SampleRows) -> Proposal:
+    """Add expressions that read texts such as `86,80 €` as numbers, where these can be nothing else."""
+    names, declared = rows.table.column_names, plan.config.columns
+    used = {name for expression in declared.computed.values() for name in names_in(expression)} | {*declared.encode}
+    read = dict[str, str]()
+    for name in names:
+        made = f"{name}_number"
+        column = rows.table[name]
+        if name in used or made in {*names, *declared.made} or not values.is_other_number(column):
+            continue
+        if (expression := read_numbers(column, name)) is not None:
+            read[made] = expression
+    if not read:
+        return plan
+    reason = f"the texts of {', '.join(made.removesuffix('_number') for made in read)} are numbers"
+    plan.add("columns.computed", read, "; ".join(filter(None, (plan.chosen.get("columns.computed"), reason))))
+    mapping = dict(plan.config.mapping)
+    for role in REQUIRED:
+        name = next(iter(named(role, names)), "")
+        if role not in mapping and f"{name}_number" in read:
+            mapping |= {role: f"{name}_number"} | ({f"{name}_as_text": name} if name == role else {})
+            plan.chosen[f"mapping.{role}"] = f"{name} holds texts, of which it has the numbers"
+    if mapping != plan.config.mapping:
+        plan.config = plan.config.having("mapping", mapping)
     return plan
 
 

@@ -671,3 +671,15 @@ def test_what_is_unknown_in_most_rows_is_no_zero(tmp_path: Path, name: str) -> N
         tmp_path / "x.csv", mapping=mapping if name == "treatment" else mapping | {"actions": "other", "rewards": "csat"}
     )
     assert plan.gaps == {name: 90} and plan.fills == {}
+
+
+def test_texts_that_are_numbers_in_another_form_get_the_expression_that_reads_them(tmp_path: Path) -> None:
+    rows = [f'{i // 4},{i % 4},"{40 + i},8 %",{i % 2},"€{1 + i},000.50"' for i in range(12)]
+    (tmp_path / "log.csv").write_text("\n".join(["guest,t,load,action,reward", *rows]))
+    plan = planned(tmp_path / "log.csv")
+    assert [decision.candidates for decision in plan.decisions] == [["load_number"]]
+    done = planned(tmp_path / "log.csv", mapping={"obs": ["load_number"]})
+    check_by_import(done, tmp_path)
+    [first, *_] = open_dataset(str(tmp_path / "out")).episodes()
+    np.testing.assert_allclose(first.rewards, [1000.5, 2000.5, 3000.5, 4000.5])
+    np.testing.assert_allclose(first.observations[0], [40.8])
