@@ -98,7 +98,7 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
 
 
 def may_be_decimals(texts: pa.ChunkedArray) -> bool:
-    """Whether texts may be numbers with commas: they have two whole numbers at most, such as `1,3`, or thousands and decimals."""
+    """Whether texts may be numbers with commas: two whole numbers at most, such as `1,3`, or thousands and decimals."""
     known = texts.drop_null()
     one_or_none = pc.invert(pc.match_substring_regex(known, r"\d\D+\d"))
     decimals = rf"{_ONE_OR_TWO}|{_LIMIT}|{_POINTS_AND_COMMA}|{_COMMAS_AND_POINT}"

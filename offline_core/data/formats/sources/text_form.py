@@ -155,9 +155,9 @@ def separators(file: Location, declared: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if separator is None and (separator := _separator(lines[0], lines[1:])) != ",":
         inferred["separator"] = separator
-    if separator != "," and "decimal_comma" not in declared:
-        if _has_decimal_commas([value for line in lines[1:] for value in line.split(separator)]):
-            inferred["decimal_comma"] = True
+    values = [value for line in lines[1:] for value in line.split(separator)]
+    if separator != "," and "decimal_comma" not in declared and _has_decimal_commas(values):
+        inferred["decimal_comma"] = True
     if _are_values(lines[0].split(separator)):
         inferred["has_header"] = False
     if (
@@ -305,7 +305,7 @@ def note_on_thousands(names: Iterable[str]) -> str:
     types = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: String" for name in names)
     return (
         f"Points in {' and '.join(names)} are read as those between thousands, as the file has decimal commas: 2.107 is 2107. "
-        f"If they are not, keep the texts, and compute numbers of them: source: {{arguments: {{schema_overrides: {{{types}}}}}}}."
+        f"If they are not, keep the texts and compute numbers: source: {{arguments: {{schema_overrides: {{{types}}}}}}}."
     )
 
 
