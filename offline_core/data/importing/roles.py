@@ -21,6 +21,7 @@ from offline_core.data.formats.sources.names import (
     OUTCOME_WORDS,
     PROBABILITIES,
     PROBABILITY_NAMES,
+    STEP_NAMES,
     SYNONYMS,
     THING_WORDS,
     TIME_WORDS,
@@ -186,6 +187,8 @@ def _by_name(guess: Guess, name: str) -> None:
     ]
     if name == columns.T and len(matches) > 1:  # what numbers the steps before what times them
         matches.sort(key=lambda column: not values.is_whole(guess.column(column)))
+        if plain(matches[0]) in STEP_NAMES and values.is_whole(guess.column(matches[0])):  # a time beside it is an extra output
+            matches = [name for name in matches if plain(name) in STEP_NAMES]
     if matches:
         guess.take(name, matches[0], f"another name for {name}", matches[1:], is_sure=len(plain(matches[0])) >= MIN_NAME)
     elif name in VECTORS and (parts := [part for part in parts_of(name, left) if _is_number(guess.column(part))]):

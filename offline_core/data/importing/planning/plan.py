@@ -18,7 +18,7 @@ from offline_core.data.importing.planning.schema import Column, columns_of, show
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, tried
 from offline_core.data.importing.report import QUARANTINE_ADVICE
 from offline_core.data.importing.roles import in_order
-from offline_core.errors import EmptyDatasetError, OfflineError
+from offline_core.errors import EmptyDatasetError, OfflineError, SchemaError
 from offline_core.runtime.code_permission import remember_code
 from offline_core.secrets import masked_text
 
@@ -71,7 +71,9 @@ def settled(
     if plan.is_certain and plan.settles(config):
         return plan.config, plan.choices
     if advice := plan.advice(output):
-        said = str(error)
+        is_of_names = isinstance(error, SchemaError) and error.column in REQUIRED and error.column not in config.mapping
+        said = plan.first_obstacle if is_of_names and not {*REQUIRED} <= {*plan.unmapped} else ""
+        said = f"{', '.join(paths)}: {said}" if said else str(error)
         if any(decision.name == "columns" for decision in plan.decisions):
             said = said.removesuffix(QUARANTINE_ADVICE)
         error.args = (masked_text(f"{said}\n{advice}"),)

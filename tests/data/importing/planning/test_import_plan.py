@@ -683,3 +683,49 @@ def test_texts_that_are_numbers_in_another_form_get_the_expression_that_reads_th
     [first, *_] = open_dataset(str(tmp_path / "out")).episodes()
     np.testing.assert_allclose(first.rewards, [1000.5, 2000.5, 3000.5, 4000.5])
     np.testing.assert_allclose(first.observations[0], [40.8])
+
+
+def _log(**changed: Any) -> pa.Table:
+    """Four episodes of six steps, as others name their columns."""
+    rows = 24
+    known: dict[str, Any] = {
+        "episode_index": np.repeat(np.arange(4), 6),
+        "frame_index": np.tile(np.arange(6), 4),
+        "reward": np.arange(rows) / 8,
+        "done": np.tile(np.arange(6) == 5, 4),
+        "state": [[float(row), 1.0] for row in range(rows)],
+        "action": np.arange(rows) % 2,
+    }
+    return pa.table({name: column for name, column in (known | changed).items() if column is not None})
+
+
+@pytest.mark.parametrize(
+    ("changed", "headline"),
+    [
+        ({"reward": [np.nan, *np.arange(23) / 8]}, r"log\.parquet: 1 row cannot be imported: Column 'rewards' is NaN"),
+        ({"reward": [None, *np.arange(23) / 8]}, r"log\.parquet: 1 row cannot be imported: Column 'rewards' has 1 null"),
+        ({"frame_index": np.tile(np.arange(1, 7), 4)}, r"log\.parquet: episodes\.first_t may be 1: 4 of 4 episodes"),
+        ({"state": [f"{row},5" for row in range(24)]}, r"log\.parquet: 24 rows cannot be imported: Column 'state' has text"),
+        ({"state": None, "x": np.arange(24.0)}, r"log\.parquet: There is no column obs and none"),
+        ({"state": None, "action": None, "reward": None}, r"There is no column obs, actions, rewards and none"),
+    ],
+)
+def test_an_import_that_stops_says_first_what_is_in_the_way(changed: dict[str, Any], headline: str, tmp_path: Path) -> None:
+    pq.write_table(_log(**changed), tmp_path / "log.parquet")
+    with pytest.raises(errors.SchemaError, match=headline) as error:
+        import_data(ImportConfig(), source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    assert "NaN" not in headline or "there are" not in str(error.value)
+
+
+def test_a_log_of_which_rows_may_be_left_out_is_imported_without_them(tmp_path: Path) -> None:
+    pq.write_table(_log(reward=[np.nan, *np.arange(23) / 8]), tmp_path / "log.parquet")
+    config = parse(ImportConfig, {"unreadable": "quarantine"})
+    made = import_data(config, source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    assert (made.counts.rows, made.counts.steps, made.counts.quarantined_rows) == (24, 23, 1)
+
+
+def test_steps_are_numbered_by_their_index_and_not_by_times_beside_it(tmp_path: Path) -> None:
+    pq.write_table(_log(timestamp=np.tile(np.arange(6) * 0.1, 4)), tmp_path / "log.parquet")
+    made = import_data(ImportConfig(), source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    [first, *_] = open_dataset(made.dataset.uri).episodes()
+    np.testing.assert_allclose(first.extras["timestamp"], np.arange(6) * 0.1)
