@@ -245,8 +245,8 @@ class Appended(Part):
 
     def __str__(self) -> str:
         again = f"{self.files_read_again:,} read again, " if self.files_read_again else ""
-        known = f"{self.files_seen:,} files seen, {again}{self.files_new:,} new"
-        changed = f" ({self.files_changed:,} of them changed)" if self.files_changed else ""
+        known = f"{count_text(self.files_seen, 'file')} seen, {again}{self.files_new - self.files_changed:,} new"
+        changed = f", {self.files_changed:,} changed" if self.files_changed else ""
         episodes = ", ".join(
             f"{count:,} {what}"
             for what in ("added", "unchanged", "completed", "corrected")
