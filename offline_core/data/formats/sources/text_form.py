@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.data.formats.sources.local_copy import standing_for
+from offline_core.data.formats.sources.step_reader import Recognised
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError
@@ -230,7 +231,7 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
     line = ", ".join(
         f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in arguments.items()
     )
-    return (
+    return Recognised(
         f"{format.upper()} files are read with {' and '.join(parts)} where their first lines show it, each file by its own. "
         f"If that is wrong, set others of source.arguments: {{{line}}}."
     )

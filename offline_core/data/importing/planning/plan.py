@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.formats.sources.step_reader import Unreadable, note_of
+from offline_core.data.formats.sources.step_reader import Unreadable, notes_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.planning.proposal import Proposal, of_episodes, proposed
@@ -131,7 +131,7 @@ def _as_in_the_files(proposal: Proposal, sample: SourceSample) -> list[Column]:
 
 def _notes_of(sample: SourceSample) -> list[str]:
     """What readers took for granted."""
-    return [note for reader in sample.readers for table in reader.tables if (note := note_of(table)) is not None]
+    return [note for reader in sample.readers for table in reader.tables for note in notes_of(table)]
 
 
 def _first_ids(trial: Trial, sample: SourceSample) -> list[str]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import ENDS, UNDERSTOOD, is_minimised
+from offline_core.data.formats.sources.step_reader import Recognised
 from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import REQUIRED
@@ -188,12 +189,12 @@ class ImportPlan(BaseModel):
 
     @property
     def choices(self) -> list[str]:
-        """What the plan decided, a sentence each."""
+        """What the plan decided, a sentence each: where it is certain, no more than what it recognised."""
         roles = [role for role in self.roles if role.needs_mapping]
-        said = [f"{role.name} is {', '.join(role.sources)}: {role.reason}." for role in roles]
+        said = [Recognised(f"{role.name} is {', '.join(role.sources)}: {role.reason}.") for role in roles]
         chosen = {name: why for name, why in self.chosen.items() if why and name not in (*_SAID, "columns")}
         values = self.config.model_dump(mode="json", exclude_unset=True)
-        return said + [f"{name} is {_flow(_inside(values, name))}: {why}." for name, why in chosen.items()]
+        return [*said, *(Recognised(f"{name} is {_flow(_inside(values, name))}: {why}.") for name, why in chosen.items())]
 
     def settles(self, config: ImportConfig) -> bool:
         """Whether the plan decides more than an import finds by itself."""
