@@ -122,8 +122,9 @@ def prune(
             marked = None if marks is None else marks.of(index)
             refused = functools.partial(refusals, part, index, filters) if filters else None
             extras = functools.partial(extras_of, part)
-            rules = {"new": new, "marked": marked, "where": of_episodes, "finite": finite, "refusals": refused}
-            keep, by_rule = choose(index, config, **rules, extras=extras)
+            keep, by_rule = choose(
+                index, config, new=new, marked=marked, where=of_episodes, finite=finite, refusals=refused, extras=extras
+            )
             dropped |= by_rule
             if of_steps is None:
                 copy_episodes(part, index, np.where(keep, 0, NOWHERE), [writer], names=names, what="prune")

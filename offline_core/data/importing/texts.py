@@ -64,8 +64,8 @@ _AS_JSON = tuple(
     )
 )
 """Tuples, arrays and numbers without commas between them, as lists of JSON."""
-_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
-"""How numbers begin that are no whole ones."""
+_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE]|\d{19})"
+"""How numbers begin that are no whole ones, or may be beyond those of 64 bits."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
 ISO_FORMAT = "%Y-%m-%d %H:%M:%S"
 """The most common form of ISO 8601 in files, for advice on times of rows that are not there to look at."""

@@ -143,9 +143,8 @@ def test_of_short_episodes_those_of_one_id_and_equal_extras_are_copies(tmp_path:
 
     some = [quote("a", 0, 1.0), quote("b", 0, 2.0), quote("c", 1, 3.0), quote("c@7-0123456789abcdef", 1, 4.0)]
     write_dataset(tmp_path / "in", [*some, quote("a@3-0123456789abcdef", 0, 1.0)], format, batch=2)
-    assert plan_pruning(PruningConfig(drop_duplicates=True), dataset=str(tmp_path / "in")).episodes == (
-        4 if format == "episodes" else 5
-    )
+    plan = plan_pruning(PruningConfig(drop_duplicates=True), dataset=str(tmp_path / "in"))
+    assert plan.episodes == (4 if format == "episodes" else 5)
     assert kept(run_prune(tmp_path, drop_duplicates=True)) == some
 
 

@@ -182,6 +182,11 @@ def test_numbers_in_other_forms_that_can_be_nothing_else(texts: list[str | None]
     assert (read_numbers(pa.chunked_array([texts]), "Preis") is not None) is is_sure
 
 
+def test_whole_numbers_beyond_64_bits_are_real_ones() -> None:
+    large = [f"1{'0' * 20}", "2"]
+    np.testing.assert_allclose(column(table(2, rewards=large), "rewards"), [1e20, 2])
+
+
 @pytest.mark.parametrize("text", ["[1], [2]", "[1, 2, 3]", "[1, 'a']", "[1] said he", "go left", "1", None])
 def test_lists_that_are_none(text: str | None) -> None:
     good, [bad] = prepare(table(5, obs=["[1, 2]", "[3, 4]", text, "[5, 6]", "[7, 8]"]))

@@ -156,7 +156,15 @@ class ScannedFile(FrameReader):
 
     def understood(self, rows: pl.LazyFrame, schema: pl.Schema) -> tuple[pl.LazyFrame, pl.Schema, str | None]:
         """(the rows with texts that can only be numbers as such, their columns, a sentence on them; None: there are none)."""
-        return rows, schema, None
+        large = [name for name, kind in schema.items() if kind in (pl.Int128, pl.UInt128)]
+        if not large:
+            return rows, schema, None
+        texts = {name: pl.String for name in large}
+        note = (
+            f"Whole numbers of {' and '.join(large)} are beyond what 64 bits hold: they are read as texts. To have real numbers, of "
+            f"some 16 digits: source: {{arguments: {{schema_overrides: {{{json.dumps(large[0])}: Float64}}}}}}."
+        )
+        return rows.with_columns(pl.col(large).cast(pl.String)), pl.Schema({**schema, **texts}), note
 
     @property
     def scan_arguments(self) -> dict[str, Any]:

@@ -191,19 +191,20 @@ class CsvFile(TextFile):
 
     def understood(self, rows: pl.LazyFrame, schema: pl.Schema) -> tuple[pl.LazyFrame, pl.Schema, str | None]:
         """See `ScannedFile`: beside decimal commas points separate thousands, where all values of a column are written so."""
+        rows, schema, said = super().understood(rows, schema)
         arguments = self.scan_arguments
         if not arguments.get("decimal_comma") or "schema" in arguments or arguments.get("infer_schema") is False:
-            return rows, schema, None
+            return rows, schema, said
         texts = [name for name, kind in schema.items() if kind == pl.String and name not in arguments.get(_OVERRIDES, {})]
         kinds = thousands(rows, texts)
         if not kinds:
-            return rows, schema, None
+            return rows, schema, said
         numbers = {
             name: pl.col(name).str.strip_chars().str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
             for name in kinds
         }
         rows = rows.with_columns(**{name: number.cast(kinds[name]) for name, number in numbers.items()})
-        return rows, pl.Schema({**schema, **kinds}), note_on_thousands(kinds)
+        return rows, pl.Schema({**schema, **kinds}), " ".join(filter(None, (said, note_on_thousands(kinds))))
 
     def of_utf8(self) -> dict[str, Any]:
         declared = self.arguments.get(_ENCODING)

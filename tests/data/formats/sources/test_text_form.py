@@ -178,6 +178,17 @@ def test_points_beside_decimal_commas_separate_thousands(
         assert ("Points in price" in (note or "")) == (values[0] in (2107, 950, 2107.5))
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.ndjson"])
+def test_whole_numbers_beyond_64_bits_are_texts(name: str, tmp_path: Path) -> None:
+    large = 10**20 + 1
+    content = f"a,b\n{large},1\n2,1\n" if name == "x.csv" else f'{{"a": {large}, "b": 1}}\n{{"a": 2, "b": 1}}\n'
+    reader = opened(tmp_path, name, content.encode())
+    for each in (reader, FirstRows.of(reader)):
+        rows, note = read(each)
+        assert [row["a"] for row in rows] == [str(large), "2"]
+        assert "Whole numbers of a are beyond what 64 bits hold" in str(note)
+
+
 def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("first name,last name,x y z\n")
     assert separators(Location.on_disk(str(tmp_path / "x.csv")), {}) == {}
