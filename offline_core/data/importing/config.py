@@ -205,7 +205,7 @@ class ImportConfig(Config):
         try:
             observation, action = (None if space is None else space_from_json(space) for space in declared)
         except SpaceError as error:
-            raise ConfigError(f"A declared space cannot be read: {error}") from error
+            raise ConfigError(f"What is declared is no space. {error}") from error
         return self._with_masks((observation, action))
 
     def _with_masks(self, spaces: StoredSpaces) -> StoredSpaces:

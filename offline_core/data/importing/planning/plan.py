@@ -61,6 +61,7 @@ def settled(
         OfflineError: `error`, with all that is in the way and the YAML that settles it.
     """
     try:
+        config.spaces()  # of which a plan says no more than the error
         sample = sampled(config, paths)
         first = tried(sample.readers, config)
         plan = plan_import(config, source=paths, is_taken=True)

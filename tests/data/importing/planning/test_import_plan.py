@@ -717,6 +717,14 @@ def test_an_import_that_stops_says_first_what_is_in_the_way(changed: dict[str, A
     assert "NaN" not in headline or "there are" not in str(error.value)
 
 
+def test_a_space_that_is_none_is_refused_without_yaml_that_repeats_it(tmp_path: Path) -> None:
+    pq.write_table(_log(), tmp_path / "log.parquet")
+    config = parse(ImportConfig, {"observation_space": {"space": "box", "low": -5, "shape": [2]}})
+    with pytest.raises(errors.ConfigError, match="has no 'high', which it needs") as error:
+        import_data(config, source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    assert "YAML" not in str(error.value)
+
+
 def test_a_log_of_which_rows_may_be_left_out_is_imported_without_them(tmp_path: Path) -> None:
     pq.write_table(_log(reward=[np.nan, *np.arange(23) / 8]), tmp_path / "log.parquet")
     config = parse(ImportConfig, {"unreadable": "quarantine"})
