@@ -425,7 +425,7 @@ def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:
     for name, parameter in ((columns.OBS, "observation_space"), (columns.ACTIONS, "action_space")):
         sources = plan.roles[name].sources
         column_types = [kinds.get(source, {}) for source in sources]
-        is_mixed = any(len(types) > 1 and any("float" in kind for kind in types) for types in column_types)
+        is_mixed = any({"float" in kind for kind in types} == {True, False} for types in column_types)
         always = any(len(types) == 1 and "float" in next(iter(types)) for types in column_types)
         if not is_mixed or (always and len(sources) > 1) or getattr(plan.config, parameter) is not None:
             continue

@@ -725,6 +725,15 @@ def test_a_space_that_is_none_is_refused_without_yaml_that_repeats_it(tmp_path: 
     assert "YAML" not in str(error.value)
 
 
+def test_vectors_in_two_types_of_real_numbers_keep_their_name(tmp_path: Path) -> None:
+    for number, kind in enumerate((np.float32, np.float64)):
+        actions = pa.FixedShapeTensorArray.from_numpy_ndarray(np.full((24, 2), 0.1, kind))
+        pq.write_table(_log(action=actions), tmp_path / f"{number}.parquet")
+    plan = planned(tmp_path, episodes={"ids_per": "file"})
+    assert plan.is_ready and "Some rows have actions in float64" in " ".join(plan.notes), plan
+    assert plan.action_space == "Box(-inf, inf, (2,), float32)"
+
+
 def test_a_log_of_which_rows_may_be_left_out_is_imported_without_them(tmp_path: Path) -> None:
     pq.write_table(_log(reward=[np.nan, *np.arange(23) / 8]), tmp_path / "log.parquet")
     config = parse(ImportConfig, {"unreadable": "quarantine"})
