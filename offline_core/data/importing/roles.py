@@ -233,6 +233,15 @@ def _ids(guess: Guess) -> None:
         if len(candidates := values.id_candidates(guess.rows, named_so, None)) == 1:
             guess.take(columns.EPS_ID, candidates[0], "comes in runs, none of them twice, and is named like an id")
             return
+        texts = [name for name in guess.left if arrow.is_text(guess.column(name).type)]
+        runs = [
+            name
+            for name in values.id_candidates(guess.rows, texts, None)
+            if pc.count_distinct(guess.column(name)).as_py() >= values.CHANCES
+        ]
+        if len(runs) == 1:
+            guess.take(columns.EPS_ID, runs[0], "a text that comes in many runs, none of them twice", is_sure=False)
+            return
         candidates = []
     why = (
         "stays the same while t grows, and changes where t begins anew"

@@ -17,7 +17,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     columns.EPS_ID: (
         *("eps_id", "episode_id", "episode_index", "episode", "ep_id", "eps", "ep", "trajectory_id", "traj_id", "trajectory"),
         *("traj", "rollout_id", "run_id", "session_id", "run", "session", "episode_nr", "episode_number", "rollout", "trip_id"),
-        *("episode_uuid", "episode_guid"),
+        *("episode_uuid", "episode_guid", "sess", "sess_id"),
     ),
     columns.T: (
         *STEP_NAMES,

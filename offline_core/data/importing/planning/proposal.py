@@ -28,7 +28,7 @@ from offline_core.data.importing.planning.schema import Column, columns_of, fiel
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere, row_columns
 from offline_core.data.importing.roles import Guess, Role, guessed, has_single_steps, same_episode
-from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
+from offline_core.data.importing.row_columns import FILE, FOLDER, UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.stray_actions import few_of_range, few_values
 from offline_core.data.importing.texts import date_formats, read_dates, read_numbers, swapped_format
@@ -346,18 +346,24 @@ def _with_file_ids(plan: Proposal, sample: SourceSample, guess: Guess) -> Sequen
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
     readers = sample.readers
     known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
-    if known or sample.format not in SCANNED or plan.config.source.arguments or plan.config.episodes.order == "single_step":
+    is_scanned = sample.format in SCANNED
+    if known or plan.config.source.arguments or plan.config.episodes.order == "single_step":
         return readers
-    if not _grows_in_each_file(guess):
+    if not _grows_in_each_file(guess) or not (is_scanned or len(readers) > 1):
         return readers
     name = name_of_files(column.name for column in plan.columns)
-    plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
+    if is_scanned:
+        plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
+        readers = [_with_column(reader, name) for reader in readers]
+    elif name not in plan.config.columns.computed:
+        plan.add("columns.computed", {name: f"{FOLDER} || '/' || {FILE}"}, "the path of each row's file, as a column")
     plan.roles[columns.EPS_ID] = Role(
         name=columns.EPS_ID,
         source=name,
         reason="no column names the episodes, and none says where one ends: each file is taken for one, up to gaps in time",
+        is_sure=is_scanned,
     )
-    return [_with_column(reader, name) for reader in readers]
+    return readers
 
 
 def name_of_files(names: Iterable[str]) -> str:

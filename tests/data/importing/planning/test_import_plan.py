@@ -734,6 +734,33 @@ def test_vectors_in_two_types_of_real_numbers_keep_their_name(tmp_path: Path) ->
     assert plan.action_space == "Box(-inf, inf, (2,), float32)"
 
 
+def test_archives_of_an_episode_each_need_no_parameters_but_their_names(tmp_path: Path) -> None:
+    for number in range(3):
+        arrays = {
+            "obs": np.full((4 + number, 2), 0.5),
+            "actions": np.arange(4 + number) % 2,
+            "rewards": np.arange(4.0 + number),
+        }
+        np.savez(tmp_path / f"{number}.npz", success=number > 0, done=number > 1, **arrays)
+    plan = planned(tmp_path)
+    assert plan.lengths == (4, 5, 6) and plan.counts.terminations == 1
+    check_by_import(plan, tmp_path)
+    second = [*open_dataset(str(tmp_path / "out")).episodes()][1]
+    assert second.extras["success"].tolist() == [True] * 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["sess", "visit"])
+def test_a_text_that_comes_in_many_runs_names_the_episodes_of_times_that_grow(name: str, tmp_path: Path) -> None:
+    rows = 96
+    sessions = [f"s{row // 8}" for row in range(rows)]
+    times = np.arange(rows) * 1000 + np.arange(rows) % 7 + 1_700_000_000_000
+    log = {name: sessions, "ts": times, "obs": np.arange(rows) / 8, "action": np.arange(rows) % 2, "reward": np.ones(rows)}
+    pq.write_table(pa.table(log), tmp_path / "log.parquet")
+    plan = planned(tmp_path / "log.parquet")
+    assert next(role.source for role in plan.roles if role.name == "eps_id") == name
+    assert plan.lengths == (8, 8, 8)
+
+
 def test_a_log_of_which_rows_may_be_left_out_is_imported_without_them(tmp_path: Path) -> None:
     pq.write_table(_log(reward=[np.nan, *np.arange(23) / 8]), tmp_path / "log.parquet")
     config = parse(ImportConfig, {"unreadable": "quarantine"})
