@@ -19,9 +19,9 @@ from tests.written import stages
 
 GOLDEN = {
     # step: (name and version of the operation, what it makes)
-    "import": ("import 15", "03177d7d588c"),
+    "import": ("import 16", "03177d7d588c"),
     "convert": ("convert 1", "971ad5cb1150"),
-    "prune": ("prune 1", "d895b5ea4a29"),
+    "prune": ("prune 2", "d895b5ea4a29"),
     "compact": ("compact 1", "971ad5cb1150"),
     "split": ("split 4", "a168f84d37ad"),
     "merge": ("merge 1", "971ad5cb1150"),

@@ -35,7 +35,8 @@ class PruningConfig(Config):
     )
     drop_duplicates: bool = Field(
         False,
-        description="Of episodes with the same observations, actions, rewards and end, keep the first, whatever their ids.",
+        description="Of episodes with the same observations, actions, rewards and end, keep the first, whatever their ids; of "
+        "those of a step or two only if ids, times and extras are the same, too.",
     )
     filters: list[UserCode] = Field(
         [],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import polars as pl
 from pydantic import Field
@@ -9,7 +11,7 @@ from pydantic import Field
 from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.scores import scores_of
-from offline_core.data.curation.selection import choose, condition, pruning_index
+from offline_core.data.curation.selection import choose, condition, extras_of, pruning_index
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.marks import read_marks
 from offline_core.data.episodes import columns
@@ -73,7 +75,7 @@ class PruningPlan(Part):
 def plan_pruning(
     config: PruningConfig, *, dataset: str, version: int | None = None, where: pl.Expr | str | None = None
 ) -> PruningPlan:
-    """What `prune` would keep, as far as the metadata says; reads no observations and no actions.
+    """What `prune` would keep, as far as the metadata says, and extras where short episodes are like copies.
 
     Raises:
         ConfigError: a condition cannot be understood, or names an unknown column; or the scores are not of this version.
@@ -93,7 +95,7 @@ def plan_pruning(
     scores = None if config.outliers is None else scores_of(config.outliers, source)
     index = pruning_index(source, config, of_episodes, scores)
     marked = read_marks(source.location).of(index) if config.marked == "drop" else None
-    keep, dropped = choose(index, config, marked=marked, where=of_episodes)
+    keep, dropped = choose(index, config, marked=marked, where=of_episodes, extras=functools.partial(extras_of, source))
     returns, lengths = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy()
     return PruningPlan(
         source=source.ref,

@@ -13,7 +13,7 @@ from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.pieces import write_pieces
 from offline_core.data.curation.scores import Scores, scores_of
-from offline_core.data.curation.selection import choose, condition, decides_alone, pruning_index
+from offline_core.data.curation.selection import choose, condition, decides_alone, extras_of, pruning_index
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes, only_files, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card
@@ -68,6 +68,7 @@ class PruningResult(Result):
 
 @stage(
     "prune",
+    version=2,
     after="outliers",
     arguments=(DATASET, output("runs/pruned"), VERSION),
     positional=("where",),
@@ -120,7 +121,10 @@ def prune(
             finite = finite_episodes(part) if config.drop_non_finite else None
             marked = None if marks is None else marks.of(index)
             refused = functools.partial(refusals, part, index, filters) if filters else None
-            keep, by_rule = choose(index, config, new=new, marked=marked, where=of_episodes, finite=finite, refusals=refused)
+            extras = functools.partial(extras_of, part)
+            keep, by_rule = choose(
+                index, config, new=new, marked=marked, where=of_episodes, finite=finite, refusals=refused, extras=extras
+            )
             dropped |= by_rule
             if of_steps is None:
                 copy_episodes(part, index, np.where(keep, 0, NOWHERE), [writer], names=names, what="prune")

@@ -13,6 +13,8 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.scores import SCORE_COLUMNS, Scores
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.index import COPIED_STEPS
+from offline_core.data.importing.episode_ids import id_in_source
 from offline_core.errors import ConfigError
 from offline_core.runtime.sql import has_aggregates
 
@@ -26,6 +28,7 @@ def choose(
     where: Condition | None = None,
     finite: np.ndarray | None = None,
     refusals: Callable[[np.ndarray], np.ndarray] | None = None,
+    extras: Callable[[], pl.DataFrame] = pl.DataFrame,
 ) -> tuple[np.ndarray, dict[str, int]]:
     """((episodes,) booleans: what is kept, how many each rule dropped of those that the rules before it had left).
 
@@ -35,6 +38,7 @@ def choose(
         marked: (episodes,) whether an episode is marked as bad; None passes over that rule.
         where: the condition, understood (see `condition`).
         finite: (episodes,) whether all values of an episode are; None passes over that rule.
+        extras: gives the times and extras of each episode, where short ones are like copies.
         refusals: which filter refuses each of the episodes that are left, see `refusals`; None passes over them.
     """
     keep = np.ones(len(index), bool)
@@ -56,7 +60,7 @@ def choose(
     if config.drop_duplicates:
         left = np.flatnonzero(keep)
         first = np.zeros(len(index), bool)
-        first[left[index[columns.CONTENT].gather(left).is_first_distinct().to_numpy()]] = True
+        first[left[_first_of_copies(index[left], lambda: extras().select(pl.all().gather(left)))]] = True
         apply("drop_duplicates", first)
     if refusals is not None:
         refused_by = refusals(keep)
@@ -70,6 +74,30 @@ def choose(
         top[candidates[best]] = True
         apply("keep_top_fraction", top)
     return keep, dropped
+
+
+def _first_of_copies(index: pl.DataFrame, extras: Callable[[], pl.DataFrame]) -> np.ndarray:
+    """(episodes,) booleans: the episode is no copy of an earlier one.
+
+    Long episodes of equal content are copies, whatever their ids. Short ones come by chance, as small contents repeat: copies
+    have one id in the source and equal times and extras, too.
+    """
+    is_short = (index[columns.LENGTH] < COPIED_STEPS).to_numpy()
+    ids = [id_in_source(eps_id) if short else None for eps_id, short in zip(index[columns.EPS_ID], is_short, strict=True)]
+    keys = index.select(columns.CONTENT).with_columns(id=pl.Series(ids, dtype=pl.String))
+    is_first = keys.select(pl.struct(pl.all()).is_first_distinct()).to_series()
+    if (is_first.to_numpy() | ~is_short).all():
+        return is_first.to_numpy()
+    more = [pl.when(pl.lit(pl.Series(is_short))).then(pl.lit(series)).alias(f"extra {series.name}") for series in extras()]
+    return keys.with_columns(*more).select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
+
+
+def extras_of(source: Dataset) -> pl.DataFrame:
+    """Times and extras, as text, one row an episode; null where they change within it. Reads these columns of all steps."""
+    first = next(source.episodes(), None)
+    names = [] if first is None else [name for name, values in first.extras.items() if isinstance(values, np.ndarray)]
+    texts = {name: [None if value is None else str(value) for value in source.constants(name)] for name in names}
+    return pl.DataFrame(texts)
 
 
 def decides_alone(config: PruningConfig) -> bool:

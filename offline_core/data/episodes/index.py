@@ -85,6 +85,10 @@ def policy_of(custom_data: Mapping[str, Any]) -> str | None:
     return None if value is None else str(value)
 
 
+COPIED_STEPS = 3
+"""From so many steps on equal content is a copy; shorter ones are equal by chance where what is observed is coarse."""
+
+
 def content_of(episode: Episode) -> str:
     """16 hex digits of a BLAKE2b over observations, actions (structure, dtypes, values), rewards and how it ended.
 

@@ -79,7 +79,8 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(value: dict[str, Any]) -> gym.Space[Any]:
-    """The space that `space_to_json`, RLlib or a user described; by hand, bounds are numbers or lists of numbers.
+    """The space that `space_to_json`, RLlib or a user described; by hand, bounds are numbers or lists of numbers, and types
+    are those that Gymnasium takes.
 
     Raises:
         SpaceError: the map is incomplete or names a space that is unknown.
@@ -90,8 +91,10 @@ def space_from_json(value: dict[str, Any]) -> gym.Space[Any]:
         return _from_json(text)
     except SpaceError:
         raise
+    except KeyError as error:
+        raise SpaceError(f"A space {reprlib.repr(value)} has no {error.args[0]!r}, which it needs.") from error
     except Exception as error:  # whatever a foreign map is wrong about
-        raise SpaceError(f"A stored space cannot be read: {error!r} in {reprlib.repr(value)}.") from error
+        raise SpaceError(f"A space cannot be read: {error!r} in {reprlib.repr(value)}.") from error
 
 
 @functools.lru_cache(maxsize=256)  # every episode of a file repeats the same two spaces
@@ -102,7 +105,7 @@ def _from_json(text: str) -> gym.Space[Any]:
 def _build(value: dict[str, Any]) -> gym.Space[Any]:
     match value["space"]:
         case "box":
-            dtype = np.dtype(value["dtype"])
+            dtype = np.dtype(value.get("dtype", np.float32))
             shape = tuple(value["shape"])
             low, high = (_bound(value[bound], shape, dtype) for bound in ("low", "high"))
             return spaces.Box(low=low, high=high, shape=shape, dtype=dtype.type)
@@ -112,7 +115,7 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
         case "multi-binary":
             return spaces.MultiBinary(value["n"])
         case "multi-discrete":
-            dtype = np.dtype(value["dtype"])
+            dtype = np.dtype(value.get("dtype", np.int64))
             return spaces.MultiDiscrete(_array(value["nvec"], dtype), dtype=dtype.type, start=value.get("start"))
         case "tuple":
             return spaces.Tuple([_build(child) for child in value["spaces"]])

@@ -23,7 +23,7 @@ MIN_SHARED_TIMES = 0.05
 MIN_RUN = 3
 """Rows that share an id, on average."""
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-_BEGINS_AS_NUMBER = r"^\s*[+-]?\.?\d"
+_BEGINS_AS_NUMBER = r"^\s*[+-]?[€$£¥]?\s*\.?\d"
 _TIME = r"^\s*\d{4}-\d\d-\d\d"
 CHANCES = 10
 """Pairs of rows with the same id and number, by chance: if there are none of fewer, that proves nothing."""
@@ -107,6 +107,11 @@ def is_time(column: pa.ChunkedArray) -> bool:
 def is_unread_time(column: pa.ChunkedArray) -> bool:
     """Text of dates of another form, which an expression has to read."""
     return arrow.is_text(column.type) and is_other_date(column)
+
+
+def is_other_number(column: pa.ChunkedArray) -> bool:
+    """Text that may hold numbers in another form, such as `86,80 €` or `2.107,50`, which an expression has to read."""
+    return arrow.is_text(column.type) and numbers(column) is None and not is_sure_vector(column)
 
 
 def is_text(column: pa.ChunkedArray) -> bool:

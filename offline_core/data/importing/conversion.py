@@ -176,7 +176,8 @@ class Conversion:
             hint = f"mapping: {{{line}}}" if likely else f"mapping: {{{missing[0]}: NAME}}"
             raise SchemaError(
                 f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(in_source)}. Say "
-                f"which it is by {hint}."
+                f"which it is by {hint}.",
+                column=missing[0],
             )
         if not self.templates:
             return

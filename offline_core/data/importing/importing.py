@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=15,
+    version=16,
     after="record",
     arguments=(
         Argument(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.scans import EpisodeFile
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of
 from offline_core.data.importing.columns_config import Join
 from offline_core.errors import ConfigError, SchemaError, first_line
 
@@ -56,7 +56,7 @@ class OtherRows:
                     f"{where} has no column {', '.join(missing)} to join; it has {', '.join(batch.column_names)}."
                 )
             tables.append(batch.select(names))
-            notes |= dict.fromkeys([note] if (note := note_of(batch)) else [])
+            notes |= dict.fromkeys(notes_of(batch))
         if not tables:
             raise ConfigError(f"There are no rows in {where} to join.")
         rows = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))

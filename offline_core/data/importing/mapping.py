@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 from offline_core.data.episodes.arrow import read_column, to_arrow
-from offline_core.data.formats.sources.names import CANONICAL
+from offline_core.data.formats.sources.names import CANONICAL, SYNONYMS, plain
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import ConfigError, SchemaError
+from offline_core.runtime.parameter_names import closest
 
 ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
 """Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, a number or a vector each,
@@ -22,6 +24,13 @@ are joined into one vector a step. What is not mapped keeps its name, and is an 
 What is mapped to `action_prob` becomes `action_logp`, by its logarithm."""
 
 
+NAMES = (
+    *(*columns.STEP_COLUMNS, columns.DONES, columns.IS_LAST, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_PROB),
+    *(columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO, columns.AGENT_ID, columns.MODULE_ID, ACTION_MASK, NEW_ACTION_MASK),
+)
+"""The canonical names that a mapping may give."""
+NEAR_MISS, LIKE = 0.88, 0.78
+"""How like two names are, 1 at most: so much is a slip of the pen, and so much may be one."""
 REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 """What each row has, unless it is no step."""
 
@@ -42,6 +51,43 @@ def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | li
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise ConfigError(f"The mapping names several source columns for {', '.join(twice)}; keep one each.")
     return dict(zip(targets, mapping.values(), strict=True))
+
+
+def check_names(mapping: ColumnMapping) -> None:
+    """Refuse a name that is nearly a canonical one: what needs that would miss it, and nothing would say why.
+
+    Raises:
+        ConfigError: there is such a name.
+    """
+    for name, source in mapping.items():
+        if meant := _meant(name, source, mapping, NEAR_MISS):
+            raise ConfigError(
+                f"mapping.{name} is no canonical name (did you mean {meant}?). For an extra output of that name, compute it: "
+                f"columns: {{computed: {{{name}: EXPRESSION}}}}."
+            )
+
+
+def notes_on_names(mapping: ColumnMapping) -> list[str]:
+    """Note the names that become extra outputs though they may stand for a canonical one, as `propensity` does."""
+    may_be = {name: _meant(name, source, mapping, LIKE) for name, source in mapping.items()}
+    return [
+        f"mapping.{name} makes an extra output; if it is meant for the canonical column {meant}, call it so."
+        for name, meant in may_be.items()
+        if meant
+    ]
+
+
+def _meant(name: str, source: str | list[str], mapping: ColumnMapping, cutoff: float) -> str:
+    """The canonical name, which is not mapped, that is meant by another one; "" if none is.
+
+    Arguments:
+        cutoff: how like the two names are, 1 at most.
+    """
+    if name in NAMES or name == source or name[-1:].isdecimal():  # obs_2 is another one on purpose
+        return ""
+    free = [known for known in NAMES if known not in mapping]
+    synonyms = [role for role in free if plain(name) in SYNONYMS.get(role, ())] if cutoff < NEAR_MISS else []
+    return next(iter([*synonyms, *closest(name, free, cutoff=cutoff)]), "")
 
 
 def observed_action(mapping: ColumnMapping) -> str:

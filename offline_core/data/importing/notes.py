@@ -12,7 +12,7 @@ import yaml
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import is_minimised
-from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.formats.sources.step_reader import Recognised, Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.times import above
@@ -68,7 +68,7 @@ def reasons_for_none(
 
 def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
     """Sentences on ends that are not what they were in the source; none if all are."""
-    notes = []
+    notes = list[str]()
     ends = counts.terminations - counts.time_limits
     kept = statistics.terminated - counts.declared_ends
     if ends > max(0, kept):
@@ -81,10 +81,11 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             "rows could be read: of an episode whose last row is one of those, the row before may count as its end."
         )
     if counts.final_observations:
-        notes.append(
+        said = (
             f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
             "in RLDS. If they are steps, map the column to dones instead."
         )
+        notes.append(Recognised(said))
     if counts.dropped_last_steps:
         notes.append(
             f"{counts.dropped_last_steps:,} episodes that do not terminate lost their last step, as its next observation is "
@@ -109,7 +110,7 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             f", and what learns values uses it at {valued:,} of them, which do not terminate. If episodes end there by "
             f"themselves, map what says so to dones{'' if counts.declared_ends else ', or set episodes.incomplete: end'}"
         )
-        notes.append(f"{known}{goes_on if valued > 0 else ''}.")
+        notes.append(f"{known}{goes_on}." if valued > 0 else Recognised(f"{known}."))
     return notes
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offline_core.data.episodes import arrow, columns
+from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
 from offline_core.data.formats.packed import PACKED, read_foreign_column
 from offline_core.data.formats.sources.names import ENDS
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of
 from offline_core.data.importing.conversion import CLIPPED, Conversion, Types, clock_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
@@ -61,7 +61,7 @@ class Preparation(Conversion):
             try:
                 for batch in reader.batches():
                     preparation = preparation.settled(batch, reader.uri)
-                    findings.note(note_of(batch))
+                    findings.note(*notes_of(batch))
                     table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
                     for failure in bad:
                         findings.refuse(failure)
@@ -164,7 +164,7 @@ class Preparation(Conversion):
             prepared = self if self.is_settled else self._for(table, stated)
             table = prepared._with_fillers(table)
             numbers = prepared._numbers_in_text(table)
-            prepared._mapped(table, numbers)
+            findings.note(*prepared._notes_on_rounded(prepared._mapped(table, numbers)))
         except DataError as error:
             return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
         more: list[Unreadable] = []
@@ -196,11 +196,29 @@ class Preparation(Conversion):
         try:
             self._check_stated(self._stated(table.schema))
             table = self._with_fillers(table)
-            self._mapped(table, {})
+            findings.note(*self._notes_on_rounded(self._mapped(table, {})))
             good, left_out = self._with_extras(self._convert(table, numbers={}), table)
         except DataError:
             return None
         return _placed(good, rows.file, rows.row, left_out, findings)
+
+    def _notes_on_rounded(self, mapped: pa.Table) -> list[str]:
+        """Note observations and actions of more digits than those of earlier rows; a declared type is meant so.
+
+        Arguments:
+            mapped: no row of the table, under canonical names.
+        """
+        declared = dict(zip((columns.OBS, columns.ACTIONS), self.spaces, strict=True))
+        notes = []
+        for name in (name for name, space in declared.items() if space is None and name in self.templates):
+            known = {array.dtype for array in nested.leaves(self.templates[name])}
+            is_known = np.dtype(np.float64) in known or np.dtype(np.float32) not in known
+            if not is_known and "double" in str(mapped.schema.field(name).type):
+                notes.append(
+                    f"Some rows have {name} in float64 where earlier ones have float32: all are kept in float32, to 7 digits. "
+                    "To keep more, declare the space."
+                )
+        return notes
 
     @property
     def is_settled(self) -> bool:

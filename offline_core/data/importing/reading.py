@@ -19,7 +19,7 @@ from offline_core.data.formats.sources.opening import open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.formats.sources.scans import EpisodeFile
-from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.formats.sources.step_reader import Recognised, StepReader
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
@@ -128,7 +128,9 @@ class Read:
 
     def report(self, notes: Sequence[str]) -> dict[str, Any]:
         """For the manifest."""
-        return {"counts": self.counts.model_dump(), "notes": list(notes), "quarantine": self.quarantine}
+        recognised = [str(note) for note in notes if isinstance(note, Recognised)]
+        told = {"notes": [str(note) for note in notes]} | ({"recognised": recognised} if recognised else {})
+        return {"counts": self.counts.model_dump(), **told, "quarantine": self.quarantine}
 
     def notes(self, source: Source, config: ImportConfig) -> list[str]:
         """Sentences on where it guessed, and what it changed."""

@@ -24,6 +24,7 @@ from offline_core.data.formats.sources.names import (
     parts_of,
     plain,
 )
+from offline_core.data.formats.sources.step_reader import Recognised
 from offline_core.data.importing.mapping import ColumnMapping, sources_of
 from offline_core.data.importing.values import TRUTH
 from offline_core.errors import DataError
@@ -89,7 +90,7 @@ class _Recognition:
         self.mapping[role] = source
         if source != role:
             shown = source if isinstance(source, str) else f"[{', '.join(source)}]"
-            self.notes.append(f"{role} is {shown}, by its name{f': {why}' if why else ''}.")
+            self.notes.append(Recognised(f"{role} is {shown}, by its name{f': {why}' if why else ''}."))
 
     @property
     def _unused(self) -> list[str]:

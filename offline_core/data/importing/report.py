@@ -245,8 +245,8 @@ class Appended(Part):
 
     def __str__(self) -> str:
         again = f"{self.files_read_again:,} read again, " if self.files_read_again else ""
-        known = f"{self.files_seen:,} files seen, {again}{self.files_new:,} new"
-        changed = f" ({self.files_changed:,} of them changed)" if self.files_changed else ""
+        known = f"{count_text(self.files_seen, 'file')} seen, {again}{self.files_new - self.files_changed:,} new"
+        changed = f", {self.files_changed:,} changed" if self.files_changed else ""
         episodes = ", ".join(
             f"{count:,} {what}"
             for what in ("added", "unchanged", "completed", "corrected")
@@ -262,6 +262,7 @@ class ImportResult(Result):
     dataset: DatasetRef
     counts: Counts
     notes: list[str] = Field([], description="What is worth knowing of how it was imported, a sentence each.")
+    recognised: list[str] = Field([], description="Those of the notes that only say what was recognised of the source.")
     observation_space: str | None = Field(None, description="Of the dataset, declared or inferred; None: not known.")
     action_space: str | None = Field(None, description="Likewise.")
     replaced: str | None = Field(
@@ -273,8 +274,8 @@ class ImportResult(Result):
 
     @property
     def warnings(self) -> list[str]:
-        """The notes but for the first one of an append, which says what it did."""
-        return self.notes[1:] if self.appended else self.notes
+        """The notes on what may be wrong: not what was recognised, nor the first one of an append, which says what it did."""
+        return [note for note in self.notes[bool(self.appended) :] if note not in self.recognised]
 
     def card(self) -> Card:
         counts = self.counts
@@ -306,6 +307,7 @@ class ImportResult(Result):
                 **({"Not read, and why": self.quarantine} if self.quarantine else {}),
             },
             warnings=self.warnings,
+            notes=self.recognised,
             details={name.replace("_", " ").capitalize(): count for name, count in counted.items()},
         )
 

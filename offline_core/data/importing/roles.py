@@ -21,6 +21,7 @@ from offline_core.data.formats.sources.names import (
     OUTCOME_WORDS,
     PROBABILITIES,
     PROBABILITY_NAMES,
+    STEP_NAMES,
     SYNONYMS,
     THING_WORDS,
     TIME_WORDS,
@@ -186,6 +187,8 @@ def _by_name(guess: Guess, name: str) -> None:
     ]
     if name == columns.T and len(matches) > 1:  # what numbers the steps before what times them
         matches.sort(key=lambda column: not values.is_whole(guess.column(column)))
+        if plain(matches[0]) in STEP_NAMES and values.is_whole(guess.column(matches[0])):  # a time beside it is an extra output
+            matches = [name for name in matches if plain(name) in STEP_NAMES]
     if matches:
         guess.take(name, matches[0], f"another name for {name}", matches[1:], is_sure=len(plain(matches[0])) >= MIN_NAME)
     elif name in VECTORS and (parts := [part for part in parts_of(name, left) if _is_number(guess.column(part))]):
@@ -229,6 +232,15 @@ def _ids(guess: Guess) -> None:
     if not candidates and t is not None:  # one after another in time
         if len(candidates := values.id_candidates(guess.rows, named_so, None)) == 1:
             guess.take(columns.EPS_ID, candidates[0], "comes in runs, none of them twice, and is named like an id")
+            return
+        texts = [name for name in guess.left if arrow.is_text(guess.column(name).type)]
+        runs = [
+            name
+            for name in values.id_candidates(guess.rows, texts, None)
+            if pc.count_distinct(guess.column(name)).as_py() >= values.CHANCES
+        ]
+        if len(runs) == 1:
+            guess.take(columns.EPS_ID, runs[0], "a text that comes in many runs, none of them twice", is_sure=False)
             return
         candidates = []
     why = (

@@ -173,7 +173,7 @@ class RowColumns:
 
     def notes(self, without_partner: Mapping[int, int]) -> list[str]:
         """What the report says of the joins."""
-        said = [f"{', '.join(other.join.paths)}: {note}" for other in self.joins for note in other.notes]
+        said = [type(note)(f"{', '.join(other.join.paths)}: {note}") for other in self.joins for note in other.notes]
         return said + [
             f"{count:,} rows have no partner in the join with {', '.join(other.join.paths)} and got null for "
             f"{', '.join(other.join.columns)}; set columns.fill, or a larger tolerance, if that is not wanted."

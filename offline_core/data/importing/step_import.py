@@ -28,7 +28,7 @@ from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
-from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
@@ -39,6 +39,7 @@ from offline_core.data.importing.episode_ids import SOURCE_FILE, id_of_lost, uni
 from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.losses import with_losses
+from offline_core.data.importing.mapping import REQUIRED, notes_on_names
 from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Counts, Findings, Late, Place
@@ -137,9 +138,10 @@ class StepImport:
 
     def _looked(self) -> StepImport:
         """Return the same import, completed by what the first rows tell: columns, order and range of actions."""
-        config, every = self.config, range(len(self.readers))
-        with contextlib.closing(self._prepared(every, Findings(config.unreadable))) as tables:  # or Ray's tasks would go on
+        config, every, findings = self.config, range(len(self.readers)), Findings(self.config.unreadable)
+        with contextlib.closing(self._prepared(every, findings)) as tables:  # or Ray's tasks would go on
             if (first := next(tables, None)) is None:
+                _check_mapped(findings.unreadable, config)
                 return self
             table, preparation = first
             notes: list[str | None] = []
@@ -150,7 +152,7 @@ class StepImport:
                 notes.append(note)
         schema = pa.schema([field for field in table.schema if field.name not in (SOURCE_FILE, SOURCE_ROW)])
         job = replace(self, preparation=preparation, schema=schema)
-        notes += preparation.notes
+        notes += [*preparation.notes, *notes_on_names(config.mapping)]
         try:
             order = order_of(config.episodes, table)
             if config.episodes.time_zone is not None and preparation.types and preparation.types.clock == LOCAL_TIMES:
@@ -420,6 +422,13 @@ class StepImport:
             mapping=self.preparation.mapping,
             in_order=self.preparation.made.in_order,
         )
+
+
+def _check_mapped(unreadable: Sequence[Unreadable], config: ImportConfig) -> None:
+    """Raise what is wrong of the columns and not of rows, where that keeps all rows out of an import that lists them."""
+    for failure in unreadable:
+        if failure.row is None and failure.error.column in REQUIRED and failure.error.column not in config.mapping:
+            raise failure.located_error
 
 
 def _notes_on_counters(table: pa.Table) -> list[str | None]:

@@ -137,7 +137,11 @@ class Stored:
                 new.append(episode)
                 continue
             counts.repeated_last_obs -= min(1, counts.repeated_last_obs)
-            counts.declared_ends -= min(int(episode.terminated), counts.declared_ends)
+            declared = min(int(episode.terminated), counts.declared_ends)
+            counts.declared_ends -= declared
+            terminations = int(episode.terminated) - declared
+            counts.terminations -= terminations
+            counts.lone_rows -= min(1, counts.lone_rows)
             if before == episode:
                 counts.duplicates += len(episode)
                 findings.late.unchanged.add(episode.eps_id)
@@ -148,7 +152,7 @@ class Stored:
                 f"{self.dataset.manifest.version}. Only rows with an id and a t, or a time, can be merged with those of "
                 "earlier imports: map columns to eps_id and t, and import all again into another dataset."
             )
-            findings.refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
+            findings.refuse(Unreadable(uri, None, len(episode), error, terminations))
         return new, counts
 
 

@@ -15,6 +15,7 @@ from offline_core.data.formats.packed import PACKED
 from offline_core.data.formats.sources.text_form import MISSING
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import SchemaError
+from offline_core.runtime.sql import sql_expression
 
 LISTS = pa.list_(pa.float64())
 """Stands for lists of numbers of any depth."""
@@ -32,7 +33,18 @@ _LIMIT = _SIGN + r"[+-]?[\d.,]"
 """What a laboratory writes of a value beyond what it can measure."""
 _THOUSANDS = r"^\s*[+-]?\d{1,3},\d{3}\s*$"
 _SURE_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*$"
-_WITH_UNIT = r"^\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*(?P<unit>[^\d\s.,'+-][^\d',.]*?)\s*$"
+_COMMAS_AND_POINT = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\.\d+\s*$"
+_POINTS_AND_COMMA = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+\s*$"
+"""Thousands and decimals in one number, which says which sign is which."""
+_POINTS_OF_MILLIONS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3}){2,}\s*$"
+_SURE_DECIMAL_COMMA = r"^\s*[+-]?(0,\d+|\d{4,},\d+|\d+,(\d{1,2}|\d{4,}))\s*$"
+"""No thousands are written so."""
+_CURRENCY = r"[€$£¥]|EUR|USD|GBP|CHF"
+_WITH_UNIT = (
+    rf"^\s*(?P<sign>[+-]?)\s*(?P<before>(?:{_CURRENCY})?)\s*(?P<number>[+-]?(?:[\d.,]*\d\.?))"
+    r"\s*(?P<unit>(?:[^\d\s.,'+-][^\d',.]*?)?)\s*$"
+)
+"""A number with a unit behind it or a currency before it."""
 _DECIMAL_COMMA = r"^\s*[+-]?[\d.]*\d,\d+\s*$"
 _CELL = "\x1e"
 """Stands between the texts while they are rewritten."""
@@ -52,8 +64,8 @@ _AS_JSON = tuple(
     )
 )
 """Tuples, arrays and numbers without commas between them, as lists of JSON."""
-_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
-"""How numbers begin that are no whole ones."""
+_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE]|\d{19})"
+"""How numbers begin that are no whole ones, or may be beyond those of 64 bits."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
 ISO_FORMAT = "%Y-%m-%d %H:%M:%S"
 """The most common form of ISO 8601 in files, for advice on times of rows that are not there to look at."""
@@ -86,10 +98,11 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
 
 
 def may_be_decimals(texts: pa.ChunkedArray) -> bool:
-    """Whether texts have two whole numbers at most, such as `1,3`, so that they may be numbers with decimal commas."""
+    """Whether texts may be numbers with commas: two whole numbers at most, such as `1,3`, or thousands and decimals."""
     known = texts.drop_null()
     one_or_none = pc.invert(pc.match_substring_regex(known, r"\d\D+\d"))
-    return bool(pc.all(pc.or_(one_or_none, pc.match_substring_regex(known, rf"{_ONE_OR_TWO}|{_LIMIT}"))).as_py())
+    decimals = rf"{_ONE_OR_TWO}|{_LIMIT}|{_POINTS_AND_COMMA}|{_COMMAS_AND_POINT}"
+    return bool(pc.all(pc.or_(one_or_none, pc.match_substring_regex(known, decimals))).as_py())
 
 
 def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
@@ -266,20 +279,62 @@ def _remedy(texts: pa.ChunkedArray, column: str) -> str:
         said = "Of limits such as '<0.5', take the limit itself"
         without = pc.replace_substring_regex(texts, _SIGN, "")
         return f" {said}.{more}" if (more := _remedy(without, limit)) else _computed(said, f"cast({limit} as double)")
-    if _any_matches(texts, _SURE_THOUSANDS):
-        return _computed("Its commas separate thousands", f"cast(replace({column}, ',', '') as double)")
-    if _any_matches(texts, _THOUSANDS):  # 1,500 is 1.5 or 1500
-        both = [f"cast(replace({column}, ',', '{new}') as double)" for new in ("", ".")]
-        return f"{_computed('If its commas separate thousands', both[0])}{_computed('If they are decimal commas', both[1])}"
-    if _any_matches(texts, _DECIMAL_COMMA):
-        remedy = _computed("Of decimal commas", f"cast(replace({column}, ',', '.') as double)")
-        return f"{remedy} A list of two is written [1, 3]." if _any_matches(texts, _ONE_OR_TWO) else remedy
-    units = pc.drop_null(pc.struct_field(pc.extract_regex(texts.cast(pa.string()), _WITH_UNIT), "unit"))
-    if len(units) and len(kinds := pc.unique(units)) == 1:
-        return _computed(
-            f"Of numbers with the unit {kinds[0].as_py()}", f"cast(rtrim({column}, ' {kinds[0].as_py()}') as double)"
-        )
-    return ""
+    remedy = "".join(_computed(said, expression) for said, expression in _readings(texts, column))
+    return f"{remedy} A list of two is written [1, 3]." if remedy and _any_matches(texts, _ONE_OR_TWO) else remedy
+
+
+def read_numbers(texts: pa.ChunkedArray, name: str) -> str | None:
+    """The expression that reads all texts of a column as numbers, if they are sure to be some: `86,80 €`, `2.107,50`."""
+    known = pc.unique(texts.drop_null())
+    if len(readings := _readings(pa.chunked_array([known]), as_sql(name))) != 1:
+        return None
+    [(_, expression)] = readings
+    is_sure = _has_units(known) or _any_matches(known, f"{_POINTS_AND_COMMA}|{_COMMAS_AND_POINT}")
+    try:
+        numbers = pl.DataFrame({name: pl.Series(known.cast(pa.large_string()))}).select(sql_expression(expression)).to_series()
+    except pl.exceptions.PolarsError:  # a text is no number
+        return None
+    return expression if is_sure and not numbers.null_count() else None
+
+
+def _readings(texts: pa.ChunkedArray, column: str) -> list[tuple[str, str]]:
+    """(of what numbers, the expression that reads them): one, two if a comma may mean either, none if texts are no numbers."""
+    parts = pc.extract_regex(texts.cast(pa.large_string()), _WITH_UNIT).drop_null()
+    signs, before, numbers, units = (pc.struct_field(parts, name) for name in ("sign", "before", "number", "unit"))
+    of, kinds = list[str](), [[kind for kind in pc.unique(part).to_pylist() if kind] for part in (before, units)]
+    if any(len(kind) > 1 for kind in kinds):
+        return []
+    if kinds[0]:
+        of.append(f"the currency {kinds[0][0]}")
+        is_signed = pc.any(pc.not_equal(signs, "")).as_py()
+        column = f"replace({column}, '{kinds[0][0]}', '')" if is_signed else f"ltrim({column}, ' {kinds[0][0]}')"
+    if kinds[1]:
+        of.append(f"the unit {kinds[1][0].strip()}")
+        column = f"rtrim({column}, ' {kinds[1][0]}')"
+    said = f"Of numbers with {' and '.join(of)}"
+    also = f" and {' and '.join(of)}" if of else ""
+    if _any_matches(numbers, _POINTS_AND_COMMA) or _any_matches(numbers, _POINTS_OF_MILLIONS):
+        bare = f"replace(replace({column}, '.', ''), ',', '.')"
+        return [(f"Of points that separate thousands{also}", f"cast({bare} as double)")]
+    if _any_matches(numbers, _SURE_THOUSANDS):
+        return [
+            (
+                f"Its commas separate thousands{also and f'; {said[0].lower()}{said[1:]}'}",
+                f"cast(replace({column}, ',', '') as double)",
+            )
+        ]
+    decimals = f"cast(replace({column}, ',', '.') as double)"
+    if _any_matches(numbers, _THOUSANDS) and not _any_matches(numbers, _SURE_DECIMAL_COMMA):  # 1,500 is 1.5 or 1500
+        thousands = f"cast(replace({column}, ',', '') as double)"
+        return [("If its commas separate thousands", thousands), ("If they are decimal commas", decimals)]
+    if _any_matches(numbers, _DECIMAL_COMMA):
+        return [(f"Of decimal commas{also}", decimals)]
+    return [(said, f"cast({column} as double)")] if of else []
+
+
+def _has_units(texts: pa.Array) -> bool:
+    parts = pc.extract_regex(texts.cast(pa.large_string()), _WITH_UNIT)
+    return any(kind for name in ("before", "unit") for kind in pc.unique(pc.struct_field(parts, name)).to_pylist())
 
 
 def _computed(of: str, expression: str) -> str:

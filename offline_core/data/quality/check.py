@@ -63,7 +63,7 @@ def enforce(report: QualityReport, config: QualityConfig) -> None:
 
 @stage(
     "check",
-    version=7,
+    version=8,
     after="convert",
     arguments=(DATASET, VERSION),
     hint="The exit code is 1 if it fails.",

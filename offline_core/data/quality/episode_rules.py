@@ -9,8 +9,10 @@ import numpy as np
 
 from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.index import COPIED_STEPS
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.data.episodes.spaces import any_in_step
+from offline_core.data.importing.episode_ids import id_in_source
 from offline_core.data.importing.times import GAP_FACTOR, NANOSECONDS, below, time_gaps
 from offline_core.data.quality.result import Example, Finding
 from offline_core.data.quality.rule import MAX_EXAMPLES, CountingRule, Tally
@@ -233,11 +235,14 @@ class EqualEpisodes:
         self._lengths: dict[str, int] = {}
         self._starts: set[int] = set()
 
-    def add(self, steps: StepBatch) -> None:
-        self._counts.update(steps.contents)
-        self._lengths |= dict(zip(steps.contents, steps.lengths.tolist(), strict=True))
+    def add(self, steps: StepBatch, least_steps: int = 0) -> None:
+        """Count episodes of so many steps and more."""
+        is_meant = steps.lengths >= least_steps
+        contents = [content for content, meant in zip(steps.contents, is_meant, strict=True) if meant]
+        self._counts.update(contents)
+        self._lengths |= dict(zip(contents, steps.lengths[is_meant].tolist(), strict=True))
         leaves = [leaf for leaf in steps.leaves(columns.OBS).values() if leaf.size]
-        first = steps.offsets[:-1][steps.lengths > 0]
+        first = steps.offsets[:-1][is_meant & (steps.lengths > 0)]
         if len(first) and leaves:
             parts = [np.ascontiguousarray(leaf[first]).reshape(len(first), -1).view(np.uint8) for leaf in leaves]
             rows = np.concatenate(parts, axis=1)
@@ -263,7 +268,11 @@ class EqualEpisodes:
 
 
 class DuplicateContents(CountingRule):
-    """Episodes that repeat another one step by step under another id, where that is no chance."""
+    """Episodes that repeat another one step by step under another id, where that is no chance.
+
+    Those of a step or two are equal by chance where what is observed is coarse: they repeat another one of the same id in the
+    source and the same time.
+    """
 
     name = "duplicate_contents"
     verdict = "warn"
@@ -277,21 +286,33 @@ class DuplicateContents(CountingRule):
         self._max_fraction = max_fraction
         super().__init__()
         self._seen = EqualEpisodes()
+        self._short: set[tuple[str, str, bytes]] = set()
+        self._short_copies = 0
 
     def look(self, steps: StepBatch) -> None:
         wrong = np.zeros(len(steps.eps_ids), bool)
         before: set[str] = set()
-        for i, content in enumerate(steps.contents):
-            wrong[i] = (content in before or content in self._seen) and not steps.is_repeated[i]
-            before.add(content)
-        self._seen.add(steps)
+        times = steps.columns.get(columns.TIME)
+        for i, (content, length) in enumerate(zip(steps.contents, steps.lengths, strict=True)):
+            if length >= COPIED_STEPS:
+                wrong[i] = (content in before or content in self._seen) and not steps.is_repeated[i]
+                before.add(content)
+            elif length:
+                first = steps.offsets[i]
+                time = b"" if times is None else np.asarray(times[first]).tobytes()
+                place = (id_in_source(steps.eps_ids[i]), content, time)
+                wrong[i] = place in self._short and not steps.is_repeated[i]
+                self._short.add(place)
+                self._short_copies += int(wrong[i])
+        self._seen.add(steps, COPIED_STEPS)
         self.tally.pieces(steps, wrong)
 
     def is_broken(self) -> bool:
-        return self.tally.count > self._max_fraction * self.tally.of and not self._seen.are_by_chance
+        wrong = self._short_copies if self._seen.are_by_chance else self.tally.count
+        return wrong > self._max_fraction * self.tally.of
 
     def details(self) -> str:
-        by_chance = self.tally.count > 0 and self._seen.are_by_chance
+        by_chance = self.tally.count > self._short_copies and self._seen.are_by_chance
         return ", by chance, as few different ones are possible: keep them" if by_chance else ""
 
 

@@ -25,8 +25,8 @@ Verdict = Literal["good", "fair", "bad", "grey"]
 """good: what was asked for. fair: done, and worth a look. bad: not what was asked for. grey: nothing was asked for."""
 MARKS: Mapping[Verdict, str] = {"good": "[ok]", "fair": "[!]", "bad": "[x]", "grey": "[-]"}
 """Marks in place of colours, where there are none; every font has them."""
-MOST_WARNINGS = 3
-"""Warnings that a terminal shows, unless all are asked for."""
+MOST_NOTES = 3
+"""Notes that a terminal shows, unless all are asked for."""
 MIN_LAST = 20
 """Letters of the last column of a table that a terminal has to have room for; it is folded there."""
 
@@ -85,6 +85,8 @@ class Card:
     """What matters most."""
     warnings: Sequence[str] = ()
     """What speaks against the result; a good verdict with warnings is a fair one."""
+    notes: Sequence[str] = ()
+    """What is worth knowing and speaks against nothing."""
     sections: Sequence[Section] = ()
     draw: Callable[[], Drawing] | None = None
     """Gives the pictures, the same at each call; see `figures.drawn`."""
@@ -130,15 +132,16 @@ class Card:
         return None if self.draw is None else self.draw()
 
     def terminal(self, *, verbose: bool = False) -> str:
-        """The verdict, the facts, warnings, and what comes next, in a few lines; or all that there is, without pictures.
+        """The verdict, the facts, warnings, notes, and what comes next, in a few lines; or all that there is, without pictures.
 
         Control characters of names are written out.
         """
         lines = [f"{MARKS[self.verdict]} {self.headline or text_of(self.title)}", *_aligned(self.facts)]
-        shown = self.warnings if verbose else self.warnings[:MOST_WARNINGS]
-        lines += [f"  ! {text_of(warning)}" for warning in shown]
-        if left := len(self.warnings) - len(shown):
-            lines.append(f"  ! {left:,} more; -v shows them.")
+        lines += [f"  ! {text_of(warning)}" for warning in self.warnings]
+        shown = self.notes if verbose else self.notes[:MOST_NOTES]
+        lines += [f"  note: {text_of(note)}" for note in shown]
+        if left := len(self.notes) - len(shown):
+            lines.append(f"  note: {left:,} more; -v shows them.")
         if verbose:
             lines += ["", "Details", *_aligned(self.details)] if self.details else []
             for section in self.sections:
@@ -163,6 +166,8 @@ class Card:
             parts.append("\n".join(f"- **Warning:** {_text(warning)}" for warning in card.warnings))
         if card.facts:
             parts.append(_table(["", ""], card.facts.items()))
+        if card.notes:
+            parts.append("\n".join(f"- Note: {_text(note)}" for note in card.notes))
         if (drawing := card.drawing()) is not None:
             link = link or f"data:image/png;base64,{_base64(drawing.together)}"
             parts.append(f"![{_text(card.title)}]({link})")
@@ -223,6 +228,7 @@ class Card:
             facts={name: short(value) for name, value in self.facts.items()} | {"Root": self.root},
             details={name: short(value) for name, value in self.details.items()},
             warnings=[str(short(warning)) for warning in self.warnings],
+            notes=[str(short(note)) for note in self.notes],
             sections=[
                 dataclasses.replace(section, rows=[[short(cell) for cell in row] for row in section.rows])
                 for section in self.sections
@@ -276,6 +282,7 @@ _STYLE = """
 .offline-card .bad { --tone: var(--bad); } .offline-card .grey { --tone: var(--grey); }
 .offline-card .warnings { list-style: none; padding: 0; }
 .offline-card .warnings li { border-left: .3rem solid var(--fair); padding: .2rem 1rem; margin: .4rem 0; }
+.offline-card .notes { color: var(--quiet); font-size: .9rem; }
 .offline-card .wide { overflow-x: auto; }
 .offline-card table { border-collapse: collapse; margin: 1rem 0; width: 100%; background: none; }
 .offline-card th, .offline-card td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left;
@@ -333,6 +340,9 @@ _BODY = """{% macro facts(values) -%}
 <ul class="warnings">{% for warning in card.warnings %}<li>{{ warning | text }}</li>{% endfor %}</ul>
 {% endif -%}
 {% if card.facts %}{{ facts(card.facts) }}{% endif %}
+{% if card.notes -%}
+<ul class="notes">{% for note in card.notes %}<li>{{ note | text }}</li>{% endfor %}</ul>
+{% endif -%}
 {% if pictures -%}
 <div class="pictures">
 {% for picture in pictures -%}

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.plan import plan_pruning
 from offline_core.data.curation.prune import PruningResult, prune
 from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.commit import commit
@@ -126,6 +127,25 @@ def test_duplicates_are_dropped_whatever_they_are_called(tmp_path: Path, format:
     assert kept(result) == [some[5], some[7]]
     assert result.dropped == {"drop_duplicates": 3, "keep_top_fraction": 8}
     assert result.dropped_episodes == 11
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_of_short_episodes_those_of_one_id_and_equal_extras_are_copies(tmp_path: Path, format: Format) -> None:
+    def quote(eps_id: str, context: int, hour: float) -> Episode:
+        return Episode(
+            eps_id=eps_id,
+            observations=np.full((2, 1), context, np.float32),
+            actions=np.zeros(1, np.int64),
+            rewards=np.ones(1),
+            terminated=True,
+            extras={"hour": np.array([hour])},
+        )
+
+    some = [quote("a", 0, 1.0), quote("b", 0, 2.0), quote("c", 1, 3.0), quote("c@7-0123456789abcdef", 1, 4.0)]
+    write_dataset(tmp_path / "in", [*some, quote("a@3-0123456789abcdef", 0, 1.0)], format, batch=2)
+    plan = plan_pruning(PruningConfig(drop_duplicates=True), dataset=str(tmp_path / "in"))
+    assert plan.episodes == (4 if format == "episodes" else 5)
+    assert kept(run_prune(tmp_path, drop_duplicates=True)) == some
 
 
 def test_duplicates_in_files_from_before_contents_were_noted(tmp_path: Path) -> None:

@@ -192,6 +192,13 @@ def test_maps_that_make_no_space_are_refused(stored: Any) -> None:
         space_from_json(stored)
 
 
+def test_types_by_hand_are_those_of_gymnasium_and_what_is_missing_is_named() -> None:
+    assert space_from_json({"space": "box", "low": -1, "high": 1, "shape": [2]}) == spaces.Box(-1, 1, (2,))
+    assert space_from_json({"space": "multi-discrete", "nvec": [2, 3]}) == spaces.MultiDiscrete([2, 3])
+    with pytest.raises(SpaceError, match=r"A space \{.*\} has no 'high', which it needs"):
+        space_from_json({"space": "box", "low": -1, "shape": [2]})
+
+
 def test_a_map_that_is_nested_without_end_is_refused() -> None:
     stored: dict[str, Any] = {"space": "discrete", "n": 2}
     for _ in range(5000):

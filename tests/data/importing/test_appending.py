@@ -592,3 +592,21 @@ def test_a_version_that_is_written_again_meanwhile_is_read_again(tmp_path: Path,
     _, found = append(tmp_path / "in", tmp_path / "runs/out")
     assert [e.eps_id for e in found] == ["b", "c"]
     assert all(not each.wrong for each in verify(str(tmp_path / "runs/out")))
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+@pytest.mark.parametrize("has_ends", [False, True])
+def test_what_was_there_is_no_loss_of_an_append(is_copied: bool, has_ends: bool, tmp_path: Path) -> None:
+    header = "eps_id,obs,actions,rewards" + ",terminateds" * has_ends
+    rows = [f"e{row // 5 if has_ends else row},{row}.5,{row % 2},{row}" for row in range(60)]
+    rows = [f"{row},{int(number % 5 == 4)}" for number, row in enumerate(rows)] if has_ends else rows
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.csv").write_text("\n".join([header, *rows[:30]]))
+    config = {} if has_ends else {"episodes": EpisodesConfig(order="single_step")}
+    append(tmp_path / "source", tmp_path / "out", **config)
+    (tmp_path / "source" / ("b.csv" if is_copied else "a.csv")).write_text("\n".join([header, *rows]))
+    result, found = append(tmp_path / "source", tmp_path / "out", **config)
+    assert len(found) == (12 if has_ends else 60) and result.counts.duplicates == 30
+    assert result.counts.terminations == (6 if has_ends else 30)
+    assert not any("are in no episode" in note for note in result.notes)
+    assert result.notes[0].startswith("1 file seen, 1 new; " if is_copied else "0 files seen, 0 new, 1 changed; ")

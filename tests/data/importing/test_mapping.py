@@ -8,7 +8,7 @@ import pytest
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.mapping import canonical_mapping, map_columns
+from offline_core.data.importing.mapping import canonical_mapping, map_columns, notes_on_names
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.runtime.config import parse
 
@@ -100,3 +100,22 @@ def test_what_is_done_is_not_observed(obs: str | list[str], actions: str | list[
     with pytest.raises(ConfigError, match=r"is mapped to actions and to obs: .*in_episode"):
         parse(ImportConfig, {"mapping": {"obs": obs, "actions": actions}})
     assert ImportConfig(mapping={"obs": ["power", "x"], "actions": "power.set"}).mapping["actions"] == "power.set"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("action_probs", "action_prob"), ("reward", "rewards"), ("new_observ", ""), ("obs_2", ""), ("reward_b", ""), ("load", "")],
+)
+def test_a_name_that_is_nearly_a_canonical_one_is_refused(name: str, meant: str) -> None:
+    if not meant:
+        parse(ImportConfig, {"mapping": {name: "x"}})
+        return
+    with pytest.raises(ConfigError, match=rf"mapping\.{name} is no canonical name \(did you mean {meant}\?\)"):
+        parse(ImportConfig, {"mapping": {name: "x"}})
+
+
+@pytest.mark.parametrize(("name", "meant"), [("propensity", "action_prob"), ("behavior_logp", "action_logp"), ("load", "")])
+def test_another_word_for_a_canonical_name_is_noted(name: str, meant: str) -> None:
+    said = notes_on_names({name: "x"})
+    assert len(said) == bool(meant) and all(f"meant for the canonical column {meant}" in note for note in said)
+    assert notes_on_names({name: "x", meant or "obs": "y"}) == []

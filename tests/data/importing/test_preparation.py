@@ -11,6 +11,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing import preparation
 from offline_core.data.importing.preparation import Preparation
@@ -223,6 +224,17 @@ def test_types_that_do_not_fit_earlier_ones(before: Any, now: Any) -> None:
     assert bad.row == 100
     assert isinstance(bad.error, SchemaError)
     assert "where earlier rows have" in str(bad.error)
+
+
+@pytest.mark.parametrize("name", ["obs", "actions"])
+def test_what_networks_get_is_rounded_to_float32_and_a_note_says_so(name: str) -> None:
+    prepared = settled(table(1, **{name: pa.array([[0.5, 1.0]], pa.list_(pa.float32()))}))
+    findings = Findings("quarantine")
+    good, bad = prepared(table(1, **{name: [[0.1, 0.2]]}), file=0, first_row=0, uri="x", findings=findings)
+    assert good is not None and not bad and read_column(good, name).dtype == np.float32  # type: ignore[union-attr]
+    assert f"Some rows have {name} in float64" in findings.notes[0]
+    none, [large] = prepared(table(1, **{name: [[1e300, 0.2]]}), file=0, first_row=0, uri="x", findings=findings)
+    assert none is None and "is float64 where earlier rows have float32" in str(large.error)
 
 
 def test_declared_spaces_settle_types_that_differ() -> None:

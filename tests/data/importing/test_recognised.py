@@ -149,12 +149,15 @@ def test_columns_of_other_names_are_taken_where_a_plan_is_certain(tmp_path: Path
     result, found = run_import(source, tmp_path / "out")
     assert parts(found) == [("a0 a1 a2", "T"), ("b0 b1", "X")]
     assert result.notes[:2] == ["actions is action: another name for actions.", "rewards is reward: another name for rewards."]
+    assert result.recognised == result.notes and result.warnings == []
+    card = result.card()
+    assert (card.verdict, card.word) == ("good", "Imported") and "  note: actions is action" in card.terminal()
 
 
 def test_what_a_missing_column_may_be_called_is_in_the_error_with_all_that_is_to_decide(tmp_path: Path) -> None:
     names = {"actions": "valve", "obs": "level", "rewards": "reward"}
     source = write_rows(tmp_path / "log.parquet", renamed(without(PAIR, "new_obs"), names))
-    with pytest.raises(DataError, match=r"mapping: \{rewards: reward\}") as refused:
+    with pytest.raises(DataError, match=r"There is no column actions and none") as refused:
         run_import(source, tmp_path / "out")
     assert "1. actions: no name says which columns are the action. Candidates: valve." in str(refused.value)
     assert "\nmapping:\n" in str(refused.value) and "offline import" in str(refused.value)

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.spaces import space_metadata
-from offline_core.data.importing.texts import may_be_decimals
+from offline_core.data.importing.texts import may_be_decimals, read_numbers
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import SchemaError
 from offline_core.runtime.sql import sql_expression
@@ -128,6 +128,11 @@ def test_decimal_commas_may_be_lists_of_two(texts: list[str | None], may_be: boo
         (["<1,200,000", "3,400,000"], "cast(replace(ltrim(COLUMN, '<>≤≥= '), ',', '') as double)", [1_200_000, 3_400_000]),
         (["<0.5 mg/l", "2 mg/l"], "cast(rtrim(ltrim(COLUMN, '<>≤≥= '), ' mg/l') as double)", [0.5, 2]),
         (["21.5 C", "-3 C"], "cast(rtrim(COLUMN, ' C') as double)", [21.5, -3.0]),
+        (["2.107,50", "-950,25"], "cast(replace(replace(COLUMN, '.', ''), ',', '.') as double)", [2107.5, -950.25]),
+        (["1.086,80 €", "0 €"], "cast(replace(replace(rtrim(COLUMN, ' €'), '.', ''), ',', '.') as double)", [1086.8, 0.0]),
+        (["43,8 %", "0 %"], "cast(replace(rtrim(COLUMN, ' %'), ',', '.') as double)", [43.8, 0.0]),
+        (["$1,299.00", "$ 5.50"], "cast(replace(ltrim(COLUMN, ' $'), ',', '') as double)", [1299.0, 5.5]),
+        (["-$1,299.00", "$5"], "cast(replace(replace(COLUMN, '$', ''), ',', '') as double)", [-1299.0, 5.0]),
     ],
     ids=[
         "decimal",
@@ -139,6 +144,11 @@ def test_decimal_commas_may_be_lists_of_two(texts: list[str | None], may_be: boo
         "limit and thousands",
         "limit and unit",
         "unit",
+        "points and comma",
+        "points, comma and unit",
+        "comma and unit",
+        "currency",
+        "sign and currency",
     ],
 )
 @pytest.mark.parametrize("mapping", [{}, {"rewards": "x"}, {"rewards": "CRP (mg/l)"}])
@@ -152,6 +162,29 @@ def test_numbers_in_other_forms_are_refused_with_what_mends_them(
     [_, said] = str(reason(rows, mapping=mapping)).split("columns: ", 1)
     assert yaml.safe_load(said[: said.index("}}") + 2]) == {"computed": {"NAME": expression}}
     assert pl.DataFrame({column: texts}).select(sql_expression(expression)).to_series().to_list() == numbers
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_sure"),
+    [
+        (["2.107,50", "950,00", None], True),
+        (["86,80 €", "0 €"], True),
+        (["$1,299.00", "$5"], True),
+        (["1,299 €", "2,500 €"], False),
+        (["1,3", "0,9"], False),
+        (["21.5 C", "70 F"], False),
+        (["86,80 €", "free"], False),
+        (["3 rooms", "4.5.6 rooms"], False),
+        (["0.5", "1"], False),
+    ],
+)
+def test_numbers_in_other_forms_that_can_be_nothing_else(texts: list[str | None], is_sure: bool) -> None:
+    assert (read_numbers(pa.chunked_array([texts]), "Preis") is not None) is is_sure
+
+
+def test_whole_numbers_beyond_64_bits_are_real_ones() -> None:
+    large = [f"1{'0' * 20}", "2"]
+    np.testing.assert_allclose(column(table(2, rewards=large), "rewards"), [1e20, 2])
 
 
 @pytest.mark.parametrize("text", ["[1], [2]", "[1, 2, 3]", "[1, 'a']", "[1] said he", "go left", "1", None])

@@ -77,6 +77,7 @@ def test_a_value_reads_well_and_stays_in_its_cell(value: object, text: str) -> N
 def test_a_good_verdict_with_warnings_is_a_fair_one() -> None:
     good = {"verdict": "good", "word": "Done"}
     assert (Card("x", **good).verdict, Card("x", **good).word) == ("good", "Done")  # type: ignore[arg-type]
+    assert Card("x", **good, notes=["a"]).verdict == "good" and "- Note: a" in Card("x", notes=["a"]).markdown()  # type: ignore[arg-type]
     one, two = (Card("x", **good, warnings=["a"] * number) for number in (1, 2))  # type: ignore[arg-type]
     assert (one.verdict, one.word, two.word) == ("fair", "Done, with a warning", "Done, with 2 warnings")
     assert dataclasses.replace(one, title="y").word == one.word, "said once"
@@ -206,25 +207,31 @@ def test_a_terminal_shows_little_unless_all_is_asked_for() -> None:
         verdict="good",
         word="Done",
         sentence="All of it.",
-        warnings=[f"warning {number}" for number in range(9)],
+        warnings=[f"warning {number}" for number in range(5)],
+        notes=[f"note {number}" for number in range(9)],
         details={"Seed": 7},
         sections=[Section("Rules", columns=("rule", "found"), rows=[("order", "0 of 9"), ("x", "")])],
         next="offline train runs/a",
         places=["runs/a/_cards/000001"],
     )
     assert card.terminal().splitlines() == [
-        "[!] Done, with 9 warnings: All of it.",
+        "[!] Done, with 5 warnings: All of it.",
         "  Dataset  runs/a",
         "  Steps    12,345",
         "  ! warning 0",
         "  ! warning 1",
         "  ! warning 2",
-        "  ! 6 more; -v shows them.",
+        "  ! warning 3",
+        "  ! warning 4",
+        "  note: note 0",
+        "  note: note 1",
+        "  note: note 2",
+        "  note: 6 more; -v shows them.",
         "card: runs/a/_cards/000001.html",
         "next: offline train runs/a",
     ]
     shown = card.terminal(verbose=True)
-    assert "warning 8" in shown and "Seed  7" in shown and "\nRules\n  rule   found\n  order  0 of 9\n  x\n" in shown
+    assert "note 8" in shown and "Seed  7" in shown and "\nRules\n  rule   found\n  order  0 of 9\n  x\n" in shown
 
 
 def test_a_terminal_names_files_from_where_the_user_is(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -8,15 +8,19 @@ from collections.abc import Iterable
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 
+STEP_NAMES = (
+    *("t", "step", "timestep", "time_step", "step_id", "step_index", "step_nr", "env_step", "frame_index", "frame", "k"),
+    *("tick", "ticks", "cycle"),
+)
+"""What numbers the steps of an episode, where other names of `t` may be those of times."""
 SYNONYMS: dict[str, tuple[str, ...]] = {
     columns.EPS_ID: (
         *("eps_id", "episode_id", "episode_index", "episode", "ep_id", "eps", "ep", "trajectory_id", "traj_id", "trajectory"),
         *("traj", "rollout_id", "run_id", "session_id", "run", "session", "episode_nr", "episode_number", "rollout", "trip_id"),
-        *("episode_uuid", "episode_guid"),
+        *("episode_uuid", "episode_guid", "sess", "sess_id"),
     ),
     columns.T: (
-        *("t", "step", "timestep", "time_step", "step_id", "step_index", "step_nr", "env_step", "frame_index", "frame", "k"),
-        *("tick", "ticks", "cycle"),
+        *STEP_NAMES,
         *("timestamp", "time", "datetime", "date_time", "ts", "utc", "time_utc", "event_time", "recorded_at", "measured_at"),
         *(
             "time_s",

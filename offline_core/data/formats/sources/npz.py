@@ -22,7 +22,7 @@ from offline_core.data.formats.sources.expansion import Expansion
 from offline_core.data.formats.sources.local_copy import local_stream
 from offline_core.data.formats.sources.names import ENDS, named, plain
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
-from offline_core.data.formats.sources.step_reader import with_note
+from offline_core.data.formats.sources.step_reader import Recognised, with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
 from offline_core.errors import SchemaError, UnsafeDataError, first_line
 
@@ -60,9 +60,28 @@ def _rows(arrays: dict[str, np.ndarray], uri: str) -> pa.Table:
     count = None if first is None else np.count_nonzero(first)
     alone = [name for name, array in arrays.items() if first is not None and array.shape == (count,) != first.shape]
     arrays = {name: array for name, array in arrays.items() if name not in alone}
+    arrays, whole = _in_each_row(arrays)
     common_length(arrays, uri, _IS_LONGER)
     table = pa.table({name: to_arrow(array, name) for name, array in arrays.items()})
+    if whole:
+        table = with_note(table, Recognised(f"{', '.join(whole)} of NPZ files is one value, which each of their rows gets."))
     return with_note(table, f"{', '.join(alone)} of {uri} are left out: one value an episode.") if alone else table
+
+
+def _in_each_row(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """(the arrays, of which single values are repeated in each row; their names). An end that is true is one of the last row.
+
+    Observations, actions and rewards are none: as a single value they are a mistake.
+    """
+    needed = {name for role in (columns.OBS, columns.NEW_OBS, columns.ACTIONS, columns.REWARDS) for name in named(role, arrays)}
+    whole = [name for name, array in arrays.items() if array.ndim == 0 and name not in needed]
+    count = next((len(array) for array in arrays.values() if array.ndim), 0)
+    if not whole or not count:
+        return arrays, []
+    ends = {name for role in ENDS for name in named(role, whole)}
+    is_last = np.arange(count) == count - 1
+    repeated = {name: is_last & bool(arrays[name]) if name in ends else np.repeat(arrays[name], count) for name in whole}
+    return arrays | repeated, whole
 
 
 def _steps(episodes: list[dict[str, np.ndarray]], uri: str) -> pa.Table:

@@ -26,7 +26,7 @@ from offline_core.data.formats.sources.first_rows import FIRST_ROWS, first_batch
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.local_copy import local_file
 from offline_core.data.formats.sources.readers import BATCH_BYTES, SOURCE_ROW, FileReader, reader
-from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.formats.sources.step_reader import Unreadable, with_note
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.data.store.storage_errors import storage_errors
@@ -148,9 +148,23 @@ class ScannedFile(FrameReader):
             spaces = self.stated(path)
             known = {"schema": schema} if self.is_text else {}  # otherwise Polars infers it again from all rows
             rows = self._scanned(path, {**self.scan_arguments, **known, "row_index_name": SOURCE_ROW})
+            rows, schema, note = self.understood(rows, schema)
             for batch in self.frames(rows, schema, (SOURCE_ROW,), None if self.is_text else self.expansion(path)):
                 if batch.height:
-                    yield batch.to_arrow().replace_schema_metadata(spaces)
+                    table = batch.to_arrow().replace_schema_metadata(spaces)
+                    yield table if note is None else with_note(table, note)
+
+    def understood(self, rows: pl.LazyFrame, schema: pl.Schema) -> tuple[pl.LazyFrame, pl.Schema, str | None]:
+        """(the rows with texts that can only be numbers as such, their columns, a sentence on them; None: there are none)."""
+        large = [name for name, kind in schema.items() if kind in (pl.Int128, pl.UInt128)]
+        if not large:
+            return rows, schema, None
+        texts = dict.fromkeys(large, pl.String)
+        note = (
+            f"Whole numbers of {' and '.join(large)} are beyond what 64 bits hold: they are read as texts. To have real "
+            f"numbers, of some 16 digits: source: {{arguments: {{schema_overrides: {{{json.dumps(large[0])}: Float64}}}}}}."
+        )
+        return rows.with_columns(pl.col(large).cast(pl.String)), pl.Schema({**schema, **texts}), note
 
     @property
     def scan_arguments(self) -> dict[str, Any]:

@@ -10,6 +10,13 @@ import pyarrow as pa
 from offline_core.errors import OfflineError
 
 _NOTE = b"offline_core.note"
+_RECOGNISED = _NOTE + b"_recognised"
+
+
+class Recognised(str):
+    """A note on what was recognised. Others may be of something that is wrong."""
+
+    __slots__ = ()
 
 
 class Unreadable(NamedTuple):
@@ -47,14 +54,21 @@ class Unreadable(NamedTuple):
 
 def with_note(table: pa.Table, note: str) -> pa.Table:
     """The rows with a sentence on what their reader took for granted, for the report of the import."""
-    known = note_of(table)
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), _NOTE: f"{known} {note}" if known else note})
+    key, metadata = _RECOGNISED if isinstance(note, Recognised) else _NOTE, table.schema.metadata or {}
+    known = str(metadata.get(key, b""), "utf-8")
+    return table.replace_schema_metadata({**metadata, key: f"{known} {note}" if known else note})
+
+
+def notes_of(rows: pa.Table | Unreadable) -> list[str]:
+    """The sentences that came with rows: what was recognised of their form, and what else their reader took for granted."""
+    metadata = (rows.schema.metadata or {}) if isinstance(rows, pa.Table) else {}
+    kinds = {_RECOGNISED: Recognised, _NOTE: str}
+    return [kind(str(metadata[key], "utf-8")) for key, kind in kinds.items() if key in metadata]
 
 
 def note_of(rows: pa.Table | Unreadable) -> str | None:
-    """The sentence that came with rows."""
-    note = (rows.schema.metadata or {}).get(_NOTE) if isinstance(rows, pa.Table) else None
-    return None if note is None else str(note, "utf-8")
+    """All of `notes_of` in one."""
+    return " ".join(notes_of(rows)) or None
 
 
 @runtime_checkable

@@ -33,10 +33,12 @@ from offline_core.data.formats.sources.text_form import (
     as_utf8,
     is_utf8,
     note_on,
+    note_on_thousands,
     note_on_twice,
     note_on_zeros,
     padded_columns,
     separators,
+    thousands,
 )
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
@@ -51,7 +53,8 @@ _OF_CSV = (
     "skip_rows_after_header try_parse_dates eol_char new_columns truncate_ragged_lines raise_if_empty decimal_comma "
     "missing_utf8_is_empty_string"
 )
-_OF_TYPES = ("schema", "schema_overrides")
+_OVERRIDES = "schema_overrides"
+_OF_TYPES = ("schema", _OVERRIDES)
 _TYPES = ("String", "Boolean", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64")
 _SAME_LINES = frozenset(
     {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
@@ -185,6 +188,23 @@ class CsvFile(TextFile):
         if not arguments.keys() <= {*_SAME_LINES, FILE_PATHS}:
             return {}
         return separators(text, arguments)
+
+    def understood(self, rows: pl.LazyFrame, schema: pl.Schema) -> tuple[pl.LazyFrame, pl.Schema, str | None]:
+        """See `ScannedFile`: beside decimal commas points separate thousands, where all values of a column are written so."""
+        rows, schema, said = super().understood(rows, schema)
+        arguments = self.scan_arguments
+        if not arguments.get("decimal_comma") or "schema" in arguments or arguments.get("infer_schema") is False:
+            return rows, schema, said
+        texts = [name for name, kind in schema.items() if kind == pl.String and name not in arguments.get(_OVERRIDES, {})]
+        kinds = thousands(rows, texts)
+        if not kinds:
+            return rows, schema, said
+        numbers = {
+            name: pl.col(name).str.strip_chars().str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+            for name in kinds
+        }
+        rows = rows.with_columns(**{name: number.cast(kinds[name]) for name, number in numbers.items()})
+        return rows, pl.Schema({**schema, **kinds}), " ".join(filter(None, (said, note_on_thousands(kinds))))
 
     def of_utf8(self) -> dict[str, Any]:
         declared = self.arguments.get(_ENCODING)

@@ -8,12 +8,14 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from offline_core.data.formats.sources.local_copy import standing_for
+from offline_core.data.formats.sources.step_reader import Recognised
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError
@@ -39,7 +41,12 @@ MISSING = ("NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "none", "nil", "
 """What programs write where a number is missing."""
 MIN_VALUES = 2
 """A first line of fewer numbers may be names."""
-_DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"\s*[+-]?\d+,\d+\s*"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
+_GROUPED = r"\s*[+-]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?\s*"
+"""A number with points between its thousands."""
+_GROUPED_ALONE = re.compile(_GROUPED)
+_DECIMAL_COMMA, _DECIMAL_POINT = re.compile(rf"\s*[+-]?\d+,\d+\s*|{_GROUPED}"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
+_SURE_DECIMAL_COMMA = re.compile(r"\s*[+-]?(?:0,\d+|\d{4,},\d+|[\d.]*\d,(?:\d{1,2}|\d{4,}))\s*(?:[%€$£¥]|[A-Za-z]{1,4})?\s*")
+"""What is no thousands with a comma between them; a unit may follow."""
 
 
 def is_utf8(declared: str) -> bool:
@@ -149,10 +156,9 @@ def separators(file: Location, declared: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if separator is None and (separator := _separator(lines[0], lines[1:])) != ",":
         inferred["separator"] = separator
-    if separator != "," and "decimal_comma" not in declared:
-        values = [value for line in lines[1:] for value in line.split(separator)]
-        if any(map(_DECIMAL_COMMA.fullmatch, values)) and not any(map(_DECIMAL_POINT.fullmatch, values)):
-            inferred["decimal_comma"] = True
+    values = [value for line in lines[1:] for value in line.split(separator)]
+    if separator != "," and "decimal_comma" not in declared and _has_decimal_commas(values):
+        inferred["decimal_comma"] = True
     if _are_values(lines[0].split(separator)):
         inferred["has_header"] = False
     if (
@@ -162,6 +168,17 @@ def separators(file: Location, declared: Mapping[str, Any]) -> dict[str, Any]:
     ):
         inferred["null_values"] = missing
     return inferred
+
+
+def _has_decimal_commas(values: Sequence[str]) -> bool:
+    """Whether some are written with a decimal comma and none with a decimal point.
+
+    Points in 2.107 may be those of thousands, if a comma elsewhere can be no other than a decimal one.
+    """
+    points = [value for value in values if _DECIMAL_POINT.fullmatch(value)]
+    if not points:
+        return any("," in value and _DECIMAL_COMMA.fullmatch(value) for value in values)
+    return all(_GROUPED_ALONE.fullmatch(value) for value in points) and any(map(_SURE_DECIMAL_COMMA.fullmatch, values))
 
 
 def _header(lines: list[str], first: int, separator: str | None) -> int:
@@ -214,7 +231,7 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
     line = ", ".join(
         f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in arguments.items()
     )
-    return (
+    return Recognised(
         f"{format.upper()} files are read with {' and '.join(parts)} where their first lines show it, each file by its own. "
         f"If that is wrong, set others of source.arguments: {{{line}}}."
     )
@@ -257,6 +274,39 @@ def note_on_zeros(names: Sequence[str], rows: pa.Table) -> str | None:
     return (
         f"Numbers of {' and '.join(lost)} begin with zeros, which are lost. To keep them as texts: "
         f"source: {{arguments: {{schema_overrides: {{{types}}}}}}}."
+    )
+
+
+def thousands(rows: pl.LazyFrame, texts: Sequence[str]) -> dict[str, Any]:
+    """Types of the columns of text whose values all are numbers with decimal commas and points between the thousands.
+
+    Arguments:
+        rows: of a file with decimal commas.
+        texts: the columns to look at.
+    """
+    if not texts:
+        return {}
+    plain = r"\s*[+-]?\d+(?:,\d+)?\s*"
+    facts = [
+        pl.struct(
+            numbers=pl.col(name).str.contains(f"^(?:{_GROUPED}|{plain})$").all(),
+            grouped=pl.col(name).str.contains(f"^(?:{_GROUPED})$").any(),
+            real=pl.col(name).str.contains(",", literal=True).any(),
+        ).alias(name)
+        for name in texts
+    ]
+    found = rows.select(facts).collect().row(0, named=True)
+    grouped = {name: fact for name, fact in found.items() if fact["numbers"] and fact["grouped"]}
+    return {name: pl.Float64 if fact["real"] else pl.Int64 for name, fact in grouped.items()}
+
+
+def note_on_thousands(names: Iterable[str]) -> str:
+    """Return a sentence on the columns whose points were read as those between thousands."""
+    names = list(names)
+    types = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: String" for name in names)
+    return (
+        f"Points in {' and '.join(names)} are read as those between thousands, as the file has decimal commas: 2.107 is 2107. "
+        f"If they are not, keep the texts and compute numbers: source: {{arguments: {{schema_overrides: {{{types}}}}}}}."
     )
 
 

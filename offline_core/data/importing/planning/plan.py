@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.formats.sources.step_reader import Unreadable, note_of
+from offline_core.data.formats.sources.step_reader import Unreadable, notes_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.planning.proposal import Proposal, of_episodes, proposed
@@ -18,7 +18,7 @@ from offline_core.data.importing.planning.schema import Column, columns_of, show
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, tried
 from offline_core.data.importing.report import QUARANTINE_ADVICE
 from offline_core.data.importing.roles import in_order
-from offline_core.errors import EmptyDatasetError, OfflineError
+from offline_core.errors import EmptyDatasetError, OfflineError, SchemaError
 from offline_core.runtime.code_permission import remember_code
 from offline_core.secrets import masked_text
 
@@ -61,6 +61,7 @@ def settled(
         OfflineError: `error`, with all that is in the way and the YAML that settles it.
     """
     try:
+        config.spaces()  # of which a plan says no more than the error
         sample = sampled(config, paths)
         first = tried(sample.readers, config)
         plan = plan_import(config, source=paths, is_taken=True)
@@ -71,7 +72,9 @@ def settled(
     if plan.is_certain and plan.settles(config):
         return plan.config, plan.choices
     if advice := plan.advice(output):
-        said = str(error)
+        is_of_names = isinstance(error, SchemaError) and error.column in REQUIRED and error.column not in config.mapping
+        said = plan.first_obstacle if is_of_names and not {*REQUIRED} <= {*plan.unmapped} else ""
+        said = f"{', '.join(paths)}: {said}" if said else str(error)
         if any(decision.name == "columns" for decision in plan.decisions):
             said = said.removesuffix(QUARANTINE_ADVICE)
         error.args = (masked_text(f"{said}\n{advice}"),)
@@ -129,7 +132,7 @@ def _as_in_the_files(proposal: Proposal, sample: SourceSample) -> list[Column]:
 
 def _notes_of(sample: SourceSample) -> list[str]:
     """What readers took for granted."""
-    return [note for reader in sample.readers for table in reader.tables if (note := note_of(table)) is not None]
+    return [note for reader in sample.readers for table in reader.tables for note in notes_of(table)]
 
 
 def _first_ids(trial: Trial, sample: SourceSample) -> list[str]:

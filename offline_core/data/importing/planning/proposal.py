@@ -28,11 +28,12 @@ from offline_core.data.importing.planning.schema import Column, columns_of, fiel
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere, row_columns
 from offline_core.data.importing.roles import Guess, Role, guessed, has_single_steps, same_episode
-from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
+from offline_core.data.importing.row_columns import FILE, FOLDER, UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.stray_actions import few_of_range, few_values
-from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
+from offline_core.data.importing.texts import date_formats, read_dates, read_numbers, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
+from offline_core.data.inputs.row_steps import names_in
 
 READ_TIME = "iso_time"
 """The column of the times that are read from dates of another form."""
@@ -113,6 +114,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     """
     first = rows_of(sample.readers)
     before = _with_read_dates(_encoded(config, first, is_taken=is_taken, is_whole=sample.is_whole), first)
+    before = _with_read_numbers(before, first)
     config = before.config
     made = row_columns(config, sample.readers, Listing())
     seen = tuple(_with_made(reader, made) for reader in sample.readers)
@@ -272,6 +274,33 @@ def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
     return plan
 
 
+def _with_read_numbers(plan: Proposal, rows: SampleRows) -> Proposal:
+    """Add expressions that read texts such as `86,80 €` as numbers, where these can be nothing else."""
+    names, declared = rows.table.column_names, plan.config.columns
+    used = {name for expression in declared.computed.values() for name in names_in(expression)} | {*declared.encode}
+    read = dict[str, str]()
+    for name in names:
+        made = f"{name}_number"
+        column = rows.table[name]
+        if name in used or made in {*names, *declared.made} or not values.is_other_number(column):
+            continue
+        if (expression := read_numbers(column, name)) is not None:
+            read[made] = expression
+    if not read:
+        return plan
+    reason = f"the texts of {', '.join(made.removesuffix('_number') for made in read)} are numbers"
+    plan.add("columns.computed", read, "; ".join(filter(None, (plan.chosen.get("columns.computed"), reason))))
+    mapping = dict(plan.config.mapping)
+    for role in REQUIRED:
+        name = next(iter(named(role, names)), "")
+        if role not in mapping and f"{name}_number" in read:
+            mapping |= {role: f"{name}_number"} | ({f"{name}_as_text": name} if name == role else {})
+            plan.chosen[f"mapping.{role}"] = f"{name} holds texts, of which it has the numbers"
+    if mapping != plan.config.mapping:
+        plan.config = plan.config.having("mapping", mapping)
+    return plan
+
+
 def _stand_ins(plan: Proposal) -> dict[str, str] | None:
     """Choose stand-ins for undecided obs, actions and rewards: any column does, as order, ids and gaps do not need them."""
     kinds = {column.name: column for column in plan.columns}
@@ -317,18 +346,24 @@ def _with_file_ids(plan: Proposal, sample: SourceSample, guess: Guess) -> Sequen
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
     readers = sample.readers
     known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
-    if known or sample.format not in SCANNED or plan.config.source.arguments or plan.config.episodes.order == "single_step":
+    is_scanned = sample.format in SCANNED
+    if known or plan.config.source.arguments or plan.config.episodes.order == "single_step":
         return readers
-    if not _grows_in_each_file(guess):
+    if not _grows_in_each_file(guess) or not (is_scanned or len(readers) > 1):
         return readers
     name = name_of_files(column.name for column in plan.columns)
-    plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
+    if is_scanned:
+        plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
+        readers = [_with_column(reader, name) for reader in readers]
+    elif name not in plan.config.columns.computed:
+        plan.add("columns.computed", {name: f"{FOLDER} || '/' || {FILE}"}, "the path of each row's file, as a column")
     plan.roles[columns.EPS_ID] = Role(
         name=columns.EPS_ID,
         source=name,
         reason="no column names the episodes, and none says where one ends: each file is taken for one, up to gaps in time",
+        is_sure=is_scanned,
     )
-    return [_with_column(reader, name) for reader in readers]
+    return readers
 
 
 def name_of_files(names: Iterable[str]) -> str:
@@ -396,7 +431,7 @@ def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:
     for name, parameter in ((columns.OBS, "observation_space"), (columns.ACTIONS, "action_space")):
         sources = plan.roles[name].sources
         column_types = [kinds.get(source, {}) for source in sources]
-        is_mixed = any(len(types) > 1 and any("float" in kind for kind in types) for types in column_types)
+        is_mixed = any({"float" in kind for kind in types} == {True, False} for types in column_types)
         always = any(len(types) == 1 and "float" in next(iter(types)) for types in column_types)
         if not is_mixed or (always and len(sources) > 1) or getattr(plan.config, parameter) is not None:
             continue

@@ -14,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import ENDS, UNDERSTOOD, is_minimised
+from offline_core.data.formats.sources.step_reader import Recognised
 from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
@@ -150,16 +152,49 @@ class ImportPlan(BaseModel):
     def is_certain(self) -> bool:
         """Nothing is left to decide, no column may be another one as well, no row is left out, and no rule is guessed."""
         is_guessed = not self.chosen.keys() <= _CERTAIN or any(role.candidates or not role.is_sure for role in self.roles)
-        return self.is_ready and not self.refused and not is_guessed
+        is_left_out = self.config.unreadable == "quarantine" and "unreadable" not in self.chosen  # as the caller wants it
+        return self.is_ready and not is_guessed and (is_left_out or not self.refused)
+
+    @property
+    def unmapped(self) -> list[str]:
+        """What each row needs and no column is known to be."""
+        return [role.name for role in self.roles if role.name in REQUIRED and role.source is None]
+
+    @property
+    def first_obstacle(self) -> str:
+        """What is in the way first, in a sentence; empty if nothing is."""
+        if self.unmapped:
+            names = ", ".join(self.unmapped)
+            there = ", ".join(column.name for column in self.columns)
+            return f"There is no column {names} and none is mapped to it; there are {there}."
+        if self.decisions and (self.decisions[0].name not in ("rows", "columns") or not self.refused):
+            return _sentence(f"{self.decisions[0].name}: {self.decisions[0].question}")
+        if self.refused:
+            first = self.refused[0]
+            return f"{count_text(first.rows, 'row')} cannot be imported: {_sentence(first.reason)} The first: {first.first}."
+        open_roles = [role for role in self.roles if role.candidates]
+        if open_roles:
+            role = open_roles[0]
+            return f"{role.name} may be {', '.join([*role.sources, *role.candidates])}."
+        return next(iter(self.guesses), "")
+
+    @property
+    def guesses(self) -> list[str]:
+        """What the plan decided and another may decide otherwise, a sentence each."""
+        unsure = [role for role in self.roles if role.needs_mapping and not role.is_sure]
+        said = [f"{role.name} may be {', '.join(role.sources)}: {role.reason}." for role in unsure]
+        chosen = {name: why for name, why in self.chosen.items() if why and not name.startswith((*_CERTAIN, "mapping."))}
+        values = self.config.model_dump(mode="json", exclude_unset=True)
+        return said + [f"{name} may be {_flow(_inside(values, name))}: {why}." for name, why in chosen.items()]
 
     @property
     def choices(self) -> list[str]:
-        """What the plan decided, a sentence each."""
+        """What the plan decided, a sentence each: where it is certain, no more than what it recognised."""
         roles = [role for role in self.roles if role.needs_mapping]
-        said = [f"{role.name} is {', '.join(role.sources)}: {role.reason}." for role in roles]
+        said = [Recognised(f"{role.name} is {', '.join(role.sources)}: {role.reason}.") for role in roles]
         chosen = {name: why for name, why in self.chosen.items() if why and name not in (*_SAID, "columns")}
         values = self.config.model_dump(mode="json", exclude_unset=True)
-        return said + [f"{name} is {_flow(_inside(values, name))}: {why}." for name, why in chosen.items()]
+        return [*said, *(Recognised(f"{name} is {_flow(_inside(values, name))}: {why}.") for name, why in chosen.items())]
 
     def settles(self, config: ImportConfig) -> bool:
         """Whether the plan decides more than an import finds by itself."""

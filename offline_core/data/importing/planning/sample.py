@@ -115,7 +115,7 @@ def _joined(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray | None:
     try:
         for table in tables:
             column = (
-                table[name].cast(kind) if name in table.column_names else pa.chunked_array([pa.nulls(table.num_rows, kind)])
+                _cast(table[name], kind) if name in table.column_names else pa.chunked_array([pa.nulls(table.num_rows, kind)])
             )
             chunks += column.chunks
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -123,9 +123,33 @@ def _joined(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray | None:
     return pa.chunked_array(chunks, kind)
 
 
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if isinstance(column.type, pa.FixedShapeTensorType) and column.type != kind:
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    return column.cast(kind)
+
+
 def _common(kinds: set[pa.DataType]) -> pa.DataType | None:
     if not kinds:
         return pa.null()
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
         return pa.float64()
-    return None if any(pa.types.is_nested(kind) for kind in kinds) else pa.large_string()
+    if not any(pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) for kind in kinds):
+        return pa.large_string()
+    widened = {_widened(kind) for kind in kinds}
+    return widened.pop() if len(widened) == 1 else None
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    """The same type with all real numbers in 64 bits; tensors as lists."""
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _widened(kind.storage_type)
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_widened(kind.value_type), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_widened(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_widened(field.type)) for field in kind])
+    return kind

@@ -27,7 +27,7 @@ from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
-_VALUE = re.compile(r"(?:, such as|says|holds|has the time) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)")
+_VALUE = re.compile(r"(?:, such as|says|holds|has the time|as long as the others:) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)")
 MAX_REFUSED_SHARE = 0.05
 """More of the rows are not left out without a decision, and more wrong values of a column are a mistake of the column."""
 NOWHERE = Location.on_disk(".")

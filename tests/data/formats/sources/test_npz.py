@@ -75,9 +75,12 @@ def test_one_row_too_many_is_not_guessed_about(tmp_path: Path) -> None:
         read(tmp_path / "steps.npz")
 
 
-def test_a_number_is_no_column(tmp_path: Path) -> None:
+def test_a_number_is_a_column_but_none_of_what_steps_have(tmp_path: Path) -> None:
     np.savez(tmp_path / "steps.npz", obs=np.ones((5, 2)), gamma=0.99)
-    with pytest.raises(SchemaError, match="gamma none"):
+    table = read(tmp_path / "steps.npz")
+    assert table["gamma"].to_pylist() == [0.99] * 5 and "gamma of NPZ files is one value" in str(note_of(table))
+    np.savez(tmp_path / "steps.npz", obs=np.ones((5, 2)), rewards=0.99)
+    with pytest.raises(SchemaError, match="rewards none"):
         read(tmp_path / "steps.npz")
 
 

@@ -154,6 +154,41 @@ def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -
     assert plan.is_ready and said[0] in plan.notes
 
 
+@pytest.mark.parametrize(
+    ("content", "arguments", "values"),
+    [
+        ("price;p\n2.107;0,55\n950;0,5\n", {}, [2107, 950]),
+        ("price;p\n950;0,55\n1.234.567;0,5\n", {}, [950, 1234567]),
+        ("price;p\n2.107,50;1\n-950,25;2\n", {}, [2107.5, -950.25]),
+        ("price;p\n2.107;1\n3.114;2\n", {"decimal_comma": True}, [2107, 3114]),
+        ("price;p\n2.107;0,55\n3.114;0,5\n", {"schema_overrides": {"price": "String"}}, ["2.107", "3.114"]),
+        ("price;p\n2.107;0,55\nfree;0,5\n", {}, ["2.107", "free"]),
+        ("price;p\n1.500;1\n2.250;2\n", {}, [1.5, 2.25]),
+        ('price;p\n1.500;"2,107"\n2.250;"3,114"\n', {}, [1.5, 2.25]),
+        ("price;p\n0.500;0,55\n0.250;0,5\n", {}, [0.5, 0.25]),
+    ],
+)
+def test_points_beside_decimal_commas_separate_thousands(
+    content: str, arguments: dict[str, Any], values: list[Any], tmp_path: Path
+) -> None:
+    reader = opened(tmp_path, "x.csv", content.encode(), **arguments)
+    for each in (reader, FirstRows.of(reader)):
+        rows, note = read(each)
+        assert [row["price"] for row in rows] == values
+        assert ("Points in price" in (note or "")) == (values[0] in (2107, 950, 2107.5))
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.ndjson"])
+def test_whole_numbers_beyond_64_bits_are_texts(name: str, tmp_path: Path) -> None:
+    large = 10**20 + 1
+    content = f"a,b\n{large},1\n2,1\n" if name == "x.csv" else f'{{"a": {large}, "b": 1}}\n{{"a": 2, "b": 1}}\n'
+    reader = opened(tmp_path, name, content.encode())
+    for each in (reader, FirstRows.of(reader)):
+        rows, note = read(each)
+        assert [row["a"] for row in rows] == [str(large), "2"]
+        assert "Whole numbers of a are beyond what 64 bits hold" in str(note)
+
+
 def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("first name,last name,x y z\n")
     assert separators(Location.on_disk(str(tmp_path / "x.csv")), {}) == {}

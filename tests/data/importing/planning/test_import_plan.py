@@ -671,3 +671,105 @@ def test_what_is_unknown_in_most_rows_is_no_zero(tmp_path: Path, name: str) -> N
         tmp_path / "x.csv", mapping=mapping if name == "treatment" else mapping | {"actions": "other", "rewards": "csat"}
     )
     assert plan.gaps == {name: 90} and plan.fills == {}
+
+
+def test_texts_that_are_numbers_in_another_form_get_the_expression_that_reads_them(tmp_path: Path) -> None:
+    rows = [f'{i // 4},{i % 4},"{40 + i},8 %",{i % 2},"€{1 + i},000.50"' for i in range(12)]
+    (tmp_path / "log.csv").write_text("\n".join(["guest,t,load,action,reward", *rows]))
+    plan = planned(tmp_path / "log.csv")
+    assert [decision.candidates for decision in plan.decisions] == [["load_number"]]
+    done = planned(tmp_path / "log.csv", mapping={"obs": ["load_number"]})
+    check_by_import(done, tmp_path)
+    [first, *_] = open_dataset(str(tmp_path / "out")).episodes()
+    np.testing.assert_allclose(first.rewards, [1000.5, 2000.5, 3000.5, 4000.5])
+    np.testing.assert_allclose(first.observations[0], [40.8])
+
+
+def _log(**changed: Any) -> pa.Table:
+    """Four episodes of six steps, as others name their columns."""
+    rows = 24
+    known: dict[str, Any] = {
+        "episode_index": np.repeat(np.arange(4), 6),
+        "frame_index": np.tile(np.arange(6), 4),
+        "reward": np.arange(rows) / 8,
+        "done": np.tile(np.arange(6) == 5, 4),
+        "state": [[float(row), 1.0] for row in range(rows)],
+        "action": np.arange(rows) % 2,
+    }
+    return pa.table({name: column for name, column in (known | changed).items() if column is not None})
+
+
+@pytest.mark.parametrize(
+    ("changed", "headline"),
+    [
+        ({"reward": [np.nan, *np.arange(23) / 8]}, r"log\.parquet: 1 row cannot be imported: Column 'rewards' is NaN"),
+        ({"reward": [None, *np.arange(23) / 8]}, r"log\.parquet: 1 row cannot be imported: Column 'rewards' has 1 null"),
+        ({"frame_index": np.tile(np.arange(1, 7), 4)}, r"log\.parquet: episodes\.first_t may be 1: 4 of 4 episodes"),
+        ({"state": [f"{row},5" for row in range(24)]}, r"log\.parquet: 24 rows cannot be imported: Column 'state' has text"),
+        ({"state": None, "x": np.arange(24.0)}, r"log\.parquet: There is no column obs and none"),
+        ({"state": None, "action": None, "reward": None}, r"There is no column obs, actions, rewards and none"),
+    ],
+)
+def test_an_import_that_stops_says_first_what_is_in_the_way(changed: dict[str, Any], headline: str, tmp_path: Path) -> None:
+    pq.write_table(_log(**changed), tmp_path / "log.parquet")
+    with pytest.raises(errors.SchemaError, match=headline) as error:
+        import_data(ImportConfig(), source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    assert "NaN" not in headline or "there are" not in str(error.value)
+
+
+def test_a_space_that_is_none_is_refused_without_yaml_that_repeats_it(tmp_path: Path) -> None:
+    pq.write_table(_log(), tmp_path / "log.parquet")
+    config = parse(ImportConfig, {"observation_space": {"space": "box", "low": -5, "shape": [2]}})
+    with pytest.raises(errors.ConfigError, match="has no 'high', which it needs") as error:
+        import_data(config, source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    assert "YAML" not in str(error.value)
+
+
+def test_vectors_in_two_types_of_real_numbers_keep_their_name(tmp_path: Path) -> None:
+    for number, kind in enumerate((np.float32, np.float64)):
+        actions = pa.FixedShapeTensorArray.from_numpy_ndarray(np.full((24, 2), 0.1, kind))
+        pq.write_table(_log(action=actions), tmp_path / f"{number}.parquet")
+    plan = planned(tmp_path, episodes={"ids_per": "file"})
+    assert plan.is_ready and "Some rows have actions in float64" in " ".join(plan.notes), plan
+    assert plan.action_space == "Box(-inf, inf, (2,), float32)"
+
+
+def test_archives_of_an_episode_each_need_no_parameters_but_their_names(tmp_path: Path) -> None:
+    for number in range(3):
+        arrays = {
+            "obs": np.full((4 + number, 2), 0.5),
+            "actions": np.arange(4 + number) % 2,
+            "rewards": np.arange(4.0 + number),
+        }
+        np.savez(tmp_path / f"{number}.npz", success=number > 0, done=number > 1, **arrays)
+    plan = planned(tmp_path)
+    assert plan.lengths == (4, 5, 6) and plan.counts.terminations == 1
+    check_by_import(plan, tmp_path)
+    second = [*open_dataset(str(tmp_path / "out")).episodes()][1]
+    assert second.extras["success"].tolist() == [True] * 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["sess", "visit"])
+def test_a_text_that_comes_in_many_runs_names_the_episodes_of_times_that_grow(name: str, tmp_path: Path) -> None:
+    rows = 96
+    sessions = [f"s{row // 8}" for row in range(rows)]
+    times = np.arange(rows) * 1000 + np.arange(rows) % 7 + 1_700_000_000_000
+    log = {name: sessions, "ts": times, "obs": np.arange(rows) / 8, "action": np.arange(rows) % 2, "reward": np.ones(rows)}
+    pq.write_table(pa.table(log), tmp_path / "log.parquet")
+    plan = planned(tmp_path / "log.parquet")
+    assert next(role.source for role in plan.roles if role.name == "eps_id") == name
+    assert plan.lengths == (8, 8, 8)
+
+
+def test_a_log_of_which_rows_may_be_left_out_is_imported_without_them(tmp_path: Path) -> None:
+    pq.write_table(_log(reward=[np.nan, *np.arange(23) / 8]), tmp_path / "log.parquet")
+    config = parse(ImportConfig, {"unreadable": "quarantine"})
+    made = import_data(config, source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    assert (made.counts.rows, made.counts.steps, made.counts.quarantined_rows) == (24, 23, 1)
+
+
+def test_steps_are_numbered_by_their_index_and_not_by_times_beside_it(tmp_path: Path) -> None:
+    pq.write_table(_log(timestamp=np.tile(np.arange(6) * 0.1, 4)), tmp_path / "log.parquet")
+    made = import_data(ImportConfig(), source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
+    [first, *_] = open_dataset(made.dataset.uri).episodes()
+    np.testing.assert_allclose(first.extras["timestamp"], np.arange(6) * 0.1)
