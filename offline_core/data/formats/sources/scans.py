@@ -159,7 +159,7 @@ class ScannedFile(FrameReader):
         large = [name for name, kind in schema.items() if kind in (pl.Int128, pl.UInt128)]
         if not large:
             return rows, schema, None
-        texts = dict.fromkeys(large, pl.String)
+        texts = dict[str, Any](dict.fromkeys(large, pl.String))
         note = (
             f"Whole numbers of {' and '.join(large)} are beyond what 64 bits hold: they are read as texts. To have real "
             f"numbers, of some 16 digits: source: {{arguments: {{schema_overrides: {{{json.dumps(large[0])}: Float64}}}}}}."

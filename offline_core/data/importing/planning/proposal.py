@@ -344,7 +344,7 @@ def _grows_in_each_file(guess: Guess) -> bool:
 
 def _with_file_ids(plan: Proposal, sample: SourceSample, guess: Guess) -> Sequence[FirstRows]:
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
-    readers = sample.readers
+    readers: Sequence[FirstRows] = sample.readers
     known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
     is_scanned = sample.format in SCANNED
     if known or plan.config.source.arguments or plan.config.episodes.order == "single_step":
