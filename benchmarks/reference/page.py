@@ -22,7 +22,7 @@ DRAWN: dict[str, Any] = {"resamples": 2_000, "confidence": 0.95, "seed": 0}
 
 OURS, CHOSEN, *PEERS = SIDES
 IN_README = ("ours", "d3rlpy", "jax")
-SEEDS_IN_README = 2
+SEEDS_IN_README = 3
 """Seeds that each side of a cell must have run; with fewer a score has no interval."""
 MOST_APART = 1.5
 """Times as long for the same additions, beside other work, up to which machines are of one speed."""
@@ -218,7 +218,7 @@ class _Row:
         if self._absent(OURS) or self._absent(peer):
             return None
         scores = self.scores(peer)
-        ends = interval(interquartile_mean, scores, **DRAWN)
+        ends = interval(scores, **DRAWN)
         return bool(interquartile_mean(self.scores(OURS)) >= (scores.min() if ends is None else ends[0]))
 
     def _absent(self, side: str) -> str:
@@ -268,7 +268,7 @@ def _either(numbers: list[int]) -> str:
 
 
 def _text(scores: np.ndarray) -> str:
-    ends = interval(interquartile_mean, scores, **DRAWN)
+    ends = interval(scores, **DRAWN)
     between = "" if ends is None else f" [{ends[0]:.1f}, {ends[1]:.1f}]"
     return f"{interquartile_mean(scores):.1f} ± {scores.std():.1f}{between}"
 
