@@ -288,9 +288,9 @@ class Policy(nn.Module):
         if said := misfit(observations, self.observation_space, self.network.image_layout):
             raise SpaceError(f"{said[0].upper()}{said[1:]}")
         for leaf in nested.leaves(observations):
-            if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf)).all():
-                row = int(finite.reshape(len(leaf), -1).all(axis=1).argmin())
-                raise SpaceError(f"Observation {row} holds NaN or an infinite number, of which no action follows.")
+            if leaf.dtype.kind == "f" and not (np.abs(leaf) <= MOST).all():
+                row = int((np.abs(leaf) <= MOST).reshape(len(leaf), -1).all(axis=1).argmin())
+                raise SpaceError(f"Observation {row} holds NaN, or a number that is infinite as float32: no action follows.")
         inputs, after = self._step(observations, state)
         actions = self.head.sample(inputs, generator) if explore else self.head.mode(inputs)
         chosen = self.head.to_env(actions)
@@ -414,6 +414,8 @@ def as_tensors(arrays: Nested) -> Nested:
     )
 
 
+MOST = float(np.finfo(np.float32).max)
+"""Larger numbers are infinite where a policy computes."""
 _WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64}
 
 

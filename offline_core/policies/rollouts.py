@@ -147,12 +147,23 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         return chosen.actions, chosen.extras, chosen.state
 
     def _to_act_on(self) -> Nested:
-        """The observations; where a copy only resets, and its action is ignored, all are allowed."""
-        if not (self._has_masks and self._done.any()):
+        """The observations. Where a copy only resets, its action is ignored: all are allowed, and what is not finite is 0."""
+        if not self._done.any():
             return self.observations
-        masks = self.observations[ACTION_MASK].copy()
+
+        def known(leaf: np.ndarray) -> np.ndarray:
+            if leaf.dtype.kind != "f" or np.isfinite(leaf[self._done]).all():
+                return leaf
+            leaf = leaf.copy()
+            leaf[self._done] = 0
+            return leaf
+
+        observations = nested.map_leaves(known, self.observations)
+        if not self._has_masks:
+            return observations
+        masks = observations[ACTION_MASK].copy()
         masks[self._done] = 1
-        return {**self.observations, ACTION_MASK: masks}
+        return {**observations, ACTION_MASK: masks}
 
     def take(self, steps: int, *, deadline: float = math.inf) -> PlayedSteps:
         """Return the next steps, stacked: fewer if the loop is over before, or it is `deadline`.

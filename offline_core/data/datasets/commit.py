@@ -22,6 +22,7 @@ from offline_core.data.datasets.manifest import (
     Parent,
     identity_of,
 )
+from offline_core.data.datasets.result_cache import RESULT_FILE, is_result
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import space_to_json
 from offline_core.data.episodes.codecs import Format
@@ -32,6 +33,7 @@ from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.partial_files import remove_partial_files, remove_partial_files_of_failed_run
 from offline_core.errors import (
+    ConfigError,
     CorruptFileError,
     EmptyDatasetError,
     LocationError,
@@ -67,9 +69,13 @@ def prepared(uri: str) -> Iterator[Location]:
     workers left is removed, and the folders that were created for it if they are empty.
 
     Raises:
+        ConfigError: the folder holds the result of a stage, and no dataset.
         StorageError: no permission, no space, or a file is in the way.
     """
     location = Location.of(uri)
+    file = location.child(RESULT_FILE)
+    if not location.child(VERSIONS).is_folder() and file.is_file() and is_result(file):
+        raise ConfigError(f"{location.uri} holds the result of another stage, and no dataset: give another output.")
     created = _missing(location.child(VERSIONS))
     try:
         prepare_dataset(uri)

@@ -11,12 +11,9 @@ from typing import Any, Generic, TypeVar
 from offline_core.data.datasets.commit import commit, find_version, prepared
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Operation, Parent
-from offline_core.data.datasets.result_cache import RESULT_FILE, is_result
-from offline_core.data.datasets.tags import VERSIONS
 from offline_core.data.datasets.writer import WrittenFiles
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import Stage
@@ -94,9 +91,6 @@ class NewVersion(Generic[R]):
         """See `Making`; other runs may write versions meanwhile."""
         if (known := self._known(stage)) is not None:
             return self.finish(self._reused(known), known)
-        folder, file = Location.of(self.output), Location.of(self.output).child(RESULT_FILE)
-        if not folder.child(VERSIONS).is_folder() and file.is_file() and is_result(file):
-            raise ConfigError(f"{folder.uri} holds the result of another stage, and no dataset: give another output.")
         with prepared(self.output) as folder:
             made = work(BegunVersion(folder, self.operation(stage), self.parents))
         log.info("%s: %s", stage.name, made.ref)

@@ -100,9 +100,10 @@ class InputColumns(BaseModel):
             numbers = values.cast(pl.Float64).to_numpy().reshape(len(frame), -1)
         except pl.exceptions.PolarsError as error:
             raise SchemaError(f"Column {name!r} holds no numbers: {first_line(error)}.", column=name) from error
-        if not (finite := np.isfinite(numbers).all(axis=1)).all():
+        if not (finite := (np.abs(numbers) <= np.finfo(np.float32).max).all(axis=1)).all():
             row = int(np.flatnonzero(~finite)[0])
-            raise SchemaError(f"Row {row}: column {name!r} is infinite, which an import refuses.", column=name, step=row)
+            said = "is infinite as float32, in which policies compute"
+            raise SchemaError(f"Row {row}: column {name!r} {said}.", column=name, step=row)
         return numbers
 
 

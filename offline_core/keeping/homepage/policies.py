@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offline_core.data.quality.result import Histogram
+from offline_core.errors import ConfigError
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult, Difference
 from offline_core.judging.estimation.config import METHODS_IN_WORDS
@@ -88,14 +89,22 @@ def _command(contents: Contents, run: str) -> str:
 
 
 def _command_of(manifest: PolicyManifest, output: str) -> str:
-    """The command that repeats a training without a card, as of a sweep or of a call in Python; empty for what is none."""
+    """The command that repeats a training without a card, as of a sweep or of a call in Python; empty for what is none.
+
+    Nor is there one of a training that began with a policy, or by another version of the parameters.
+    """
     stage = STAGES.get(manifest.operation.stage)
-    data = next((parent for parent in manifest.parents if parent.kind == "dataset"), None)
-    if stage is None or stage.name != "train" or data is None or manifest.operation.code:
+    if stage is None or stage.name != "train" or {parent.kind for parent in manifest.parents} != {"dataset"}:
         return ""
     known = {name: value for name, value in manifest.operation.config.items() if name in TrainingConfig.model_fields}
-    arguments = {"dataset": data.uri, "output": output, "version": data.version}
-    return repeating(stage, parse(TrainingConfig, known), arguments)
+    data, *held_out = manifest.parents
+    for other in held_out:
+        known["evaluation"] = {**known.get("evaluation", {}), "held_out": f"{other.uri}@{other.version}"}
+    try:
+        config = parse(TrainingConfig, known)
+    except ConfigError:
+        return ""
+    return repeating(stage, config, {"dataset": data.uri, "output": output, "version": data.version})
 
 
 def _evaluation(result: EvaluationResult) -> dict[str, Any]:

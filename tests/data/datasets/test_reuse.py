@@ -298,6 +298,10 @@ def test_a_dataset_and_the_result_of_a_run_share_no_folder(tmp_path: Path) -> No
         train(parse(TrainingConfig, {"optimizer": {"max_updates": 1}}), dataset=data.uri, output=data.uri)
     shutil.copytree(tmp_path / "data", tmp_path / "more")
     run = train(parse(TrainingConfig, {"optimizer": {"max_updates": 1}}), dataset=data.uri, output=str(tmp_path / "run"))
-    with pytest.raises(ConfigError, match=r"/run holds the result of another stage, and no dataset: give another output"):
+    told = r"/run holds the result of another stage, and no dataset: give another output"
+    with pytest.raises(ConfigError, match=told):
         merge(MergeConfig(), datasets=[data.uri, str(tmp_path / "more")], output=str(tmp_path / "run"))
+    (tmp_path / "log.csv").write_text("eps_id,t,obs,actions,rewards\na,0,0.5,1,1.5\na,1,0.5,0,1.5\n")
+    with pytest.raises(ConfigError, match=told):
+        import_data(ImportConfig(), source=str(tmp_path / "log.csv"), output=str(tmp_path / "run"))
     assert Path(run.checkpoint).is_dir()

@@ -132,7 +132,9 @@ def test_lists_of_numbers_are_observed(tmp_path: Path, columns: dict[str, Any]) 
     assert refused([[1], [2]]) == "The columns x, lidar make 2 numbers of a row, where observations have 4."
     assert refused([[1, 2, 3], [1, None, 3]]) == "Row 1: column 'lidar' is missing, and has no fill."
     assert refused([[1, 2, 3], None]) == "Row 1: column 'lidar' is missing, and has no fill."
-    assert refused([[1, 2, 3], [1, float("inf"), 3]]) == "Row 1: column 'lidar' is infinite, which an import refuses."
+    assert (
+        refused([[1, 2, 3], [1, float("inf"), 3]]) == "Row 1: column 'lidar' is infinite as float32, in which policies compute."
+    )
     assert refused([[["a"], ["b"], ["c"]], [["d"], ["e"], ["f"]]]).startswith("Column 'lidar' holds no numbers")
 
 

@@ -374,6 +374,7 @@ def test_a_training_without_a_card_has_the_command_that_repeats_it(reading: Aske
     _, verb, data, output, *options = shlex.split(reading.value("policy", name)["command"])
     assert verb == "train" and data.endswith("/building") and f"{output}/best".endswith(name)
     assert options[:2] == ["--version", "1"] and "optimizer.max_updates=60" in options
+    assert any(option.startswith("evaluation.held_out=") and option.endswith("@1") for option in options)
 
 
 def test_experiments_have_seeds_parameters_that_differ_and_the_sentence_of_a_failure(reading: Asked) -> None:
