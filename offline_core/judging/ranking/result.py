@@ -94,7 +94,7 @@ class OutlierResult(Result):
             details={"Scores": self.scores, "Scores of the episodes": f"{scores}{UNIT}"},
             next=command("offline", "prune", self.dataset.uri, "-s", f"outliers={self.uri}", "-s", f"where={where}")
             if self.count and not self.drawn
-            else " && ".join(self.advice.first.commands),
+            else " && ".join(self.advice.first.commands if self.drawn == self.count else []),
             about=(self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
@@ -104,7 +104,8 @@ class OutlierResult(Result):
             yield f"Scores and distances are in{UNIT}."
         if self.drawn:
             yield (
-                f"Of {count_text(self.count, 'outlier')} {self.drawn:,} differ most in what was chosen or came of it. Each "
-                "episode is one choice, partly by lot, so that is chance and no defect. Do not prune by it: a log without rare "
-                "choices or outcomes is biased, and so is all that is learned or estimated from it."
+                f"Of {count_text(self.count, 'outlier')}, {count_text(self.drawn, 'episode')} differ most in what was chosen "
+                "or came of it. Each episode is one choice, partly by lot, so that may be chance and no defect: look before "
+                "you prune by it. A log without rare choices or outcomes is biased, and so is all that is learned or "
+                "estimated from it."
             )

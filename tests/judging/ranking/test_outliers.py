@@ -217,7 +217,8 @@ def test_what_came_of_a_choice_by_lot_is_not_to_be_pruned(tmp_path: Path) -> Non
     found = offline.outliers(offers(tmp_path / "data", broken=False), output=tmp_path / "out", **QUICK)
     assert {"A007", "A008"} <= {each.eps_id for each in found.outliers} and found.drawn >= 2
     card = found.card()
-    assert card.next.startswith("offline train") and "Do not prune by it" in " ".join(card.sections[0].sentences)
+    assert "look before you prune by it" in " ".join(card.sections[0].sentences)
+    assert card.next == (" && ".join(found.advice.first.commands) if found.count == found.drawn else "")
     assert "Episode A007" in card.facts and not any("steps 0 to 0" in each.reason for each in found.outliers)
 
 

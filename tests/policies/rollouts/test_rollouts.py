@@ -125,6 +125,30 @@ def registered() -> Iterator[None]:
     assert Scripted.open == 0, "an environment was left open"
 
 
+class LostAtTheEnd(gym.Env[np.ndarray, int]):
+    """Whose last observation is no number, of which no action is chosen."""
+
+    observation_space, action_space = gym.spaces.Box(-np.inf, np.inf, (2,)), gym.spaces.Discrete(2)
+
+    def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=options.get("seed"))
+        self.left = 3
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return np.full(2, 0.0 if self.left else np.nan, np.float32), 1.0, not self.left, False, {}
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_no_action_follows_a_last_observation(num_envs: int) -> None:
+    gym.register("LostAtTheEnd-v0", entry_point=LostAtTheEnd, disable_env_checker=True)
+    policy = Policy(LostAtTheEnd.observation_space, LostAtTheEnd.action_space, seed=0)
+    spec = EnvironmentSpec(id="LostAtTheEnd-v0")
+    played = rollouts(policy, spec, episodes=4, seed=0, explore=False, num_envs=num_envs)
+    assert played.returns.tolist() == [3.0] * 4
+
+
 def scripted(env_id: str = "Scripted-v0", **kwargs: Any) -> EnvironmentSpec:
     return EnvironmentSpec(id=env_id, kwargs=kwargs)
 
