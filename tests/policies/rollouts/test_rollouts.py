@@ -142,9 +142,10 @@ class LostAtTheEnd(gym.Env[np.ndarray, int]):
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_no_action_follows_a_last_observation(num_envs: int) -> None:
-    gym.register("LostAtTheEnd-v0", entry_point=LostAtTheEnd, disable_env_checker=True)
+    name = f"LostAtTheEnd{num_envs}-v0"
+    gym.register(name, entry_point=LostAtTheEnd, disable_env_checker=True)
     policy = Policy(LostAtTheEnd.observation_space, LostAtTheEnd.action_space, seed=0)
-    spec = EnvironmentSpec(id="LostAtTheEnd-v0")
+    spec = EnvironmentSpec(id=name)
     played = rollouts(policy, spec, episodes=4, seed=0, explore=False, num_envs=num_envs)
     assert played.returns.tolist() == [3.0] * 4
 
