@@ -40,6 +40,7 @@ _COMMAS_AND_POINT = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\.\d+\s*$"
 _POINTS_AND_COMMA = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+\s*$"
 """Thousands and decimals in one number, which says which sign is which."""
 _MILLIONS = r"^[+-]?[1-9]\d{0,2}((\.\d{3}){2,}|(,\d{3}){2,})$"
+_LIKE_ADDRESS = r"(\.\d{3}){3}"
 _TELLS_SIGNS = f"{_POINTS_AND_COMMA}|{_COMMAS_AND_POINT}|{_MILLIONS}"
 _ZERO = r"^[+-]?0+([.,]0*)?$"
 _KNOWN_UNITS = ("€", "$", "£", "¥", "EUR", "USD", "GBP", "CHF", "%")
@@ -358,7 +359,7 @@ def _readings(texts: pa.ChunkedArray, column: str) -> list[tuple[str, str]]:
         return [(f"Its commas separate thousands{also and f'; {said[0].lower()}{said[1:]}'}", without_commas)]
     if by_commas:
         return [(said, plain)] if of else []
-    if by_points:
+    if by_points and (has_commas or of or not _any_matches(numbers, _LIKE_ADDRESS)):
         return [(f"Of {'points that separate thousands' if has_points else 'decimal commas'}{also}", decimals)]
     return []
 

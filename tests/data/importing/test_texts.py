@@ -197,6 +197,10 @@ def test_a_point_before_three_digits_may_mean_either() -> None:
     assert "If its points separate thousands" in said and "If they are decimal points" in said
 
 
+def test_addresses_get_no_expression_that_makes_numbers_of_them() -> None:
+    assert "compute it" not in str(reason(table(2, rewards=["192.168.100.200", "192.168.100.201"])))
+
+
 def test_times_in_nanoseconds_keep_all_digits() -> None:
     times = ["1700000000000000001", "1700000000000000003"]
     assert number_type(pa.chunked_array([times]), may_be_time=False) == pa.int64()

@@ -242,8 +242,8 @@ def test_zeros_before_numbers_are_told_and_can_be_kept(content: str, said: str |
         return
     assert said in note
     given = yaml.safe_load(note[note.index("source: ") :].partition("}}}.")[0] + "}}}")
-    rows, note = read(opened(tmp_path, "x.csv", content.encode(), **given["source"]["arguments"]))
-    assert rows[0]["user"] == "000037" and "zeros" not in (note or "")
+    rows, more = read(opened(tmp_path, "x.csv", content.encode(), **given["source"]["arguments"]))
+    assert rows[0]["user"] == "000037" and "zeros" not in (more or "")
 
 
 def test_a_type_that_polars_does_not_have(tmp_path: Path) -> None:
