@@ -31,21 +31,26 @@ _ONE_OR_TWO = r"^\s*[+-]?\d+,\d+\s*$"
 _SIGN = r"^\s*[<>≤≥][<>≤≥=\s]*"
 _LIMIT = _SIGN + r"[+-]?[\d.,]"
 """What a laboratory writes of a value beyond what it can measure."""
-_THOUSANDS = r"^\s*[+-]?\d{1,3},\d{3}\s*$"
-_SURE_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*$"
+_WITH_COMMAS = r"^[+-]?(?:(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d*)?|\.\d+)$"
+_WITH_POINTS = r"^[+-]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?$"
+"""A number with commas between its thousands and a decimal point, or the other way round; with neither sign it is both."""
+_EITHER = r"^[+-]?[1-9]\d{0,2}[.,]\d{3}$"
+"""A number whose only sign may stand before thousands or before decimals."""
 _COMMAS_AND_POINT = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\.\d+\s*$"
 _POINTS_AND_COMMA = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+\s*$"
 """Thousands and decimals in one number, which says which sign is which."""
-_POINTS_OF_MILLIONS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3}){2,}\s*$"
-_SURE_DECIMAL_COMMA = r"^\s*[+-]?(0,\d+|\d{4,},\d+|\d+,(\d{1,2}|\d{4,}))\s*$"
-"""No thousands are written so."""
+_MILLIONS = r"^[+-]?[1-9]\d{0,2}((\.\d{3}){2,}|(,\d{3}){2,})$"
+_LIKE_ADDRESS = r"(\.\d{3}){3}"
+_TELLS_SIGNS = f"{_POINTS_AND_COMMA}|{_COMMAS_AND_POINT}|{_MILLIONS}"
+_ZERO = r"^[+-]?0+([.,]0*)?$"
+_KNOWN_UNITS = ("€", "$", "£", "¥", "EUR", "USD", "GBP", "CHF", "%")
+"""Units that are no part of a name, as that of seat 10A is."""
 _CURRENCY = r"[€$£¥]|EUR|USD|GBP|CHF"
 _WITH_UNIT = (
     rf"^\s*(?P<sign>[+-]?)\s*(?P<before>(?:{_CURRENCY})?)\s*(?P<number>[+-]?(?:[\d.,]*\d\.?))"
     r"\s*(?P<unit>(?:[^\d\s.,'+-][^\d',.]*?)?)\s*$"
 )
 """A number with a unit behind it or a currency before it."""
-_DECIMAL_COMMA = r"^\s*[+-]?[\d.]*\d,\d+\s*$"
 _CELL = "\x1e"
 """Stands between the texts while they are rewritten."""
 _AS_JSON = tuple(
@@ -64,8 +69,10 @@ _AS_JSON = tuple(
     )
 )
 """Tuples, arrays and numbers without commas between them, as lists of JSON."""
-_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE]|\d{19})"
-"""How numbers begin that are no whole ones, or may be beyond those of 64 bits."""
+_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE]|\d{20})"
+"""How numbers begin that are no whole ones, or beyond those of 64 bits."""
+_MAY_BE_LARGE = r"^\s*[+-]?\d{19}\s*$"
+"""Whole numbers that may be beyond those of 64 bits: times in nanoseconds are not."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
 ISO_FORMAT = "%Y-%m-%d %H:%M:%S"
 """The most common form of ISO 8601 in files, for advice on times of rows that are not there to look at."""
@@ -109,7 +116,10 @@ def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
     """What texts are numbers of: whole ones if none is more than that."""
     if may_be_time and _any_matches(texts, _DATE):
         return pa.timestamp("us", "UTC" if _any_matches(texts, _ZONED) else None)
-    return pa.float64() if _any_matches(texts, _REAL) else pa.int64()
+    if _any_matches(texts, _REAL):
+        return pa.float64()
+    large = texts.filter(pc.match_substring_regex(texts, _MAY_BE_LARGE))
+    return pa.int64() if all(_is_one(text, pa.int64()) for text in pc.unique(large).to_pylist()) else pa.float64()
 
 
 def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | pa.ChunkedArray:
@@ -284,21 +294,42 @@ def _remedy(texts: pa.ChunkedArray, column: str) -> str:
 
 
 def read_numbers(texts: pa.ChunkedArray, name: str) -> str | None:
-    """The expression that reads all texts of a column as numbers, if they are sure to be some: `86,80 €`, `2.107,50`."""
+    """The expression that reads all texts of a column as numbers, if they are sure to be some: `86,80 €`, `2.107,50`.
+
+    All have to be of one form that says which sign stands before decimals, and all but zeros to have the same known unit.
+    """
     known = pc.unique(texts.drop_null())
-    if len(readings := _readings(pa.chunked_array([known]), as_sql(name))) != 1:
+    readings = _readings(pa.chunked_array([known]), as_sql(name))
+    if len(readings) != 1 or not _are_sure(known):
         return None
     [(_, expression)] = readings
-    is_sure = _has_units(known) or _any_matches(known, f"{_POINTS_AND_COMMA}|{_COMMAS_AND_POINT}")
     try:
         numbers = pl.DataFrame({name: pl.Series(known.cast(pa.large_string()))}).select(sql_expression(expression)).to_series()
     except pl.exceptions.PolarsError:  # a text is no number
         return None
-    return expression if is_sure and not numbers.null_count() else None
+    return None if numbers.null_count() else expression
+
+
+def _are_sure(texts: pa.Array) -> bool:
+    """Whether all texts are numbers of one form, with one known unit or with a comma and a point in one of them."""
+    parts = pc.extract_regex(texts.cast(pa.large_string()), _WITH_UNIT)
+    numbers = pc.struct_field(parts, "number")
+    if parts.null_count or not any(_all_match(numbers, form) for form in (_WITH_COMMAS, _WITH_POINTS)):
+        return False
+    of = pc.filter(parts, pc.invert(pc.match_substring_regex(numbers, _ZERO)))
+    units = {(part["before"], part["unit"].strip()) for part in pc.drop_null(of).to_pylist()}
+    if len(units) != 1 or (_any_matches(numbers, _EITHER) and not _any_matches(numbers, _TELLS_SIGNS)):
+        return False
+    used = [unit for unit in units.pop() if unit]
+    return (
+        all(unit in _KNOWN_UNITS for unit in used)
+        if used
+        else _any_matches(numbers, f"{_POINTS_AND_COMMA}|{_COMMAS_AND_POINT}")
+    )
 
 
 def _readings(texts: pa.ChunkedArray, column: str) -> list[tuple[str, str]]:
-    """(of what numbers, the expression that reads them): one, two if a comma may mean either, none if texts are no numbers."""
+    """(of what numbers, the expression that reads them): one, two if a sign may mean either, none if texts are no numbers."""
     parts = pc.extract_regex(texts.cast(pa.large_string()), _WITH_UNIT).drop_null()
     signs, before, numbers, units = (pc.struct_field(parts, name) for name in ("sign", "before", "number", "unit"))
     of, kinds = list[str](), [[kind for kind in pc.unique(part).to_pylist() if kind] for part in (before, units)]
@@ -313,28 +344,24 @@ def _readings(texts: pa.ChunkedArray, column: str) -> list[tuple[str, str]]:
         column = f"rtrim({column}, ' {kinds[1][0]}')"
     said = f"Of numbers with {' and '.join(of)}"
     also = f" and {' and '.join(of)}" if of else ""
-    if _any_matches(numbers, _POINTS_AND_COMMA) or _any_matches(numbers, _POINTS_OF_MILLIONS):
-        bare = f"replace(replace({column}, '.', ''), ',', '.')"
-        return [(f"Of points that separate thousands{also}", f"cast({bare} as double)")]
-    if _any_matches(numbers, _SURE_THOUSANDS):
-        return [
-            (
-                f"Its commas separate thousands{also and f'; {said[0].lower()}{said[1:]}'}",
-                f"cast(replace({column}, ',', '') as double)",
-            )
-        ]
-    decimals = f"cast(replace({column}, ',', '.') as double)"
-    if _any_matches(numbers, _THOUSANDS) and not _any_matches(numbers, _SURE_DECIMAL_COMMA):  # 1,500 is 1.5 or 1500
-        thousands = f"cast(replace({column}, ',', '') as double)"
-        return [("If its commas separate thousands", thousands), ("If they are decimal commas", decimals)]
-    if _any_matches(numbers, _DECIMAL_COMMA):
-        return [(f"Of decimal commas{also}", decimals)]
-    return [(said, f"cast({column} as double)")] if of else []
-
-
-def _has_units(texts: pa.Array) -> bool:
-    parts = pc.extract_regex(texts.cast(pa.large_string()), _WITH_UNIT)
-    return any(kind for name in ("before", "unit") for kind in pc.unique(pc.struct_field(parts, name)).to_pylist())
+    numbers = numbers.filter(pc.match_substring_regex(numbers, f"{_WITH_COMMAS}|{_WITH_POINTS}"))  # as others are no numbers
+    has_commas, has_points = (_any_matches(numbers, sign) for sign in (",", r"\."))
+    by_points, by_commas = (_all_match(numbers, form) for form in (_WITH_POINTS, _WITH_COMMAS))
+    plain, without_commas = f"cast({column} as double)", f"cast(replace({column}, ',', '') as double)"
+    without_points = f"replace({column}, '.', '')" if has_points and by_points else column
+    decimals = f"cast(replace({without_points}, ',', '.') as double)"
+    tells = _any_matches(numbers, _TELLS_SIGNS)
+    if not tells and has_commas and _any_matches(numbers, r"^[+-]?[1-9]\d{0,2},\d{3}$"):  # 1,500 is 1.5 or 1500
+        return [("If its commas separate thousands", without_commas), ("If they are decimal commas", decimals)]
+    if not tells and has_points and by_points and by_commas and of:
+        return [("If its points separate thousands", decimals), ("If they are decimal points", plain)]
+    if by_commas and has_commas:
+        return [(f"Its commas separate thousands{also and f'; {said[0].lower()}{said[1:]}'}", without_commas)]
+    if by_commas:
+        return [(said, plain)] if of else []
+    if by_points and (has_commas or of or not _any_matches(numbers, _LIKE_ADDRESS)):
+        return [(f"Of {'points that separate thousands' if has_points else 'decimal commas'}{also}", decimals)]
+    return []
 
 
 def _computed(of: str, expression: str) -> str:
@@ -343,3 +370,7 @@ def _computed(of: str, expression: str) -> str:
 
 def _any_matches(texts: pa.ChunkedArray, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _all_match(texts: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())

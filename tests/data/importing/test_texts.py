@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.spaces import space_metadata
-from offline_core.data.importing.texts import may_be_decimals, read_numbers
+from offline_core.data.importing.texts import may_be_decimals, number_type, read_numbers
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import SchemaError
 from offline_core.runtime.sql import sql_expression
@@ -175,11 +175,38 @@ def test_numbers_in_other_forms_are_refused_with_what_mends_them(
         (["21.5 C", "70 F"], False),
         (["86,80 €", "free"], False),
         (["3 rooms", "4.5.6 rooms"], False),
+        (["3 rooms", "4 rooms"], False),
+        (["10a", "11a"], False),
+        (["1.500 €", "2.300 €"], False),
+        (["1.500,00 €", "2.300 €"], True),
+        (["2.107,50", "1,234.50"], False),
+        (["1,500.5", "86,80"], False),
+        (["$1,500", "$20,5"], False),
+        (["5 %", "0.05"], False),
+        (["5 %", "7 %", "0"], True),
+        (["€5", "5 €"], False),
         (["0.5", "1"], False),
     ],
 )
 def test_numbers_in_other_forms_that_can_be_nothing_else(texts: list[str | None], is_sure: bool) -> None:
     assert (read_numbers(pa.chunked_array([texts]), "Preis") is not None) is is_sure
+
+
+def test_a_point_before_three_digits_may_mean_either() -> None:
+    said = str(reason(table(2, rewards=["1.500 €", "2.300 €"])))
+    assert "If its points separate thousands" in said and "If they are decimal points" in said
+
+
+def test_addresses_get_no_expression_that_makes_numbers_of_them() -> None:
+    assert "compute it" not in str(reason(table(2, rewards=["192.168.100.200", "192.168.100.201"])))
+
+
+def test_times_in_nanoseconds_keep_all_digits() -> None:
+    times = ["1700000000000000001", "1700000000000000003"]
+    assert number_type(pa.chunked_array([times]), may_be_time=False) == pa.int64()
+    assert number_type(pa.chunked_array([[*times, "9900000000000000000"]]), may_be_time=False) == pa.float64()
+    assert column(table(2, stamp=times), "stamp")[0] == times[0]
+    assert column(table(2, t=times), "t").tolist() == [int(time) for time in times]
 
 
 def test_whole_numbers_beyond_64_bits_are_real_ones() -> None:

@@ -31,8 +31,11 @@ from offline_core.data.formats.sources.step_reader import Unreadable, with_note
 from offline_core.data.formats.sources.text_form import (
     UTF8_WITH_MARK,
     as_utf8,
+    doubtful_points,
+    first_cells,
     is_utf8,
     note_on,
+    note_on_points,
     note_on_thousands,
     note_on_twice,
     note_on_zeros,
@@ -92,10 +95,12 @@ class TextFile(ScannedFile):
                 is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
                 note = note_on(self.format, {_ENCODING: encoding, **recognised} if is_noted else recognised)
                 arguments = {**self.of_utf8(), **recognised}
-                padded = padded_columns(text, arguments) if self.format == "csv" else []
+                cells = first_cells(text, arguments) if self.format == "csv" else {}
+                padded, doubtful = padded_columns(cells), doubtful_points(cells, arguments)
                 for batch in dataclasses.replace(self, arguments=arguments)._rows(text):
                     if isinstance(batch, pa.Table):
-                        for notice in filter(None, (note, note_on_twice(batch.column_names), note_on_zeros(padded, batch))):
+                        notices = [note, note_on_twice(batch.column_names), note_on_zeros(padded, batch)]
+                        for notice in filter(None, (*notices, note_on_points(doubtful, batch, arguments))):
                             batch = with_note(batch, notice)
                     yield batch
 
@@ -190,7 +195,7 @@ class CsvFile(TextFile):
         return separators(text, arguments)
 
     def understood(self, rows: pl.LazyFrame, schema: pl.Schema) -> tuple[pl.LazyFrame, pl.Schema, str | None]:
-        """See `ScannedFile`: beside decimal commas points separate thousands, where all values of a column are written so."""
+        """See `ScannedFile`: beside decimal commas points separate thousands in the columns that show it."""
         rows, schema, said = super().understood(rows, schema)
         arguments = self.scan_arguments
         if not arguments.get("decimal_comma") or "schema" in arguments or arguments.get("infer_schema") is False:
@@ -203,7 +208,7 @@ class CsvFile(TextFile):
             name: pl.col(name).str.strip_chars().str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
             for name in kinds
         }
-        rows = rows.with_columns(**{name: number.cast(kinds[name]) for name, number in numbers.items()})
+        rows = rows.with_columns(**{name: number.cast(kinds[name], strict=False) for name, number in numbers.items()})
         return rows, pl.Schema({**schema, **kinds}), " ".join(filter(None, (said, note_on_thousands(kinds))))
 
     def of_utf8(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from offline_core.data.episodes.arrow import is_text
 from offline_core.data.formats.sources.local_copy import standing_for
 from offline_core.data.formats.sources.step_reader import Recognised
 from offline_core.data.store.location import Location
@@ -41,12 +42,20 @@ MISSING = ("NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "none", "nil", "
 """What programs write where a number is missing."""
 MIN_VALUES = 2
 """A first line of fewer numbers may be names."""
-_GROUPED = r"\s*[+-]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?\s*"
-"""A number with points between its thousands."""
-_GROUPED_ALONE = re.compile(_GROUPED)
-_DECIMAL_COMMA, _DECIMAL_POINT = re.compile(rf"\s*[+-]?\d+,\d+\s*|{_GROUPED}"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
-_SURE_DECIMAL_COMMA = re.compile(r"\s*[+-]?(?:0,\d+|\d{4,},\d+|[\d.]*\d,(?:\d{1,2}|\d{4,}))\s*(?:[%€$£¥]|[A-Za-z]{1,4})?\s*")
-"""What is no thousands with a comma between them; a unit may follow."""
+_DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"\s*[+-]?\d+,\d+\s*"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
+_SURE_DECIMAL_COMMA = re.compile(r"\s*[+-]?(?:0,\d+|\d{4,},\d+|\d+,(?:\d{1,2}|\d{4,}))\s*")
+"""What is no thousands with a comma between them."""
+_WITH_COMMA = re.compile(r"\s*[+-]?\d+(?:,\d+)?\s*")
+_MAY_BE_THOUSANDS, _UP_TO_THOUSAND = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*"), re.compile(r"\s*[+-]?\d{1,3}\s*")
+_IN_THOUSANDS = r"^\s*[+-]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?\s*$"
+"""A number with a decimal comma, and points between its thousands or none."""
+_SURE_THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2}(?:(?:\.\d{3})+,\d+|(?:\.\d{3}){2,})\s*$"
+"""Such a number whose points can be nothing else: with a comma as well, or two of them."""
+_LIKE_ADDRESS = r"(?:\.\d{3}){3}"
+_LIKE_ID = r"^\D*(?:\d[.,]?){16}"
+"""More digits than a number of 64 bits keeps."""
+_CANDIDATE_ROWS = 1000
+"""Rows that decide which columns of text are looked at in all rows."""
 
 
 def is_utf8(declared: str) -> bool:
@@ -156,9 +165,10 @@ def separators(file: Location, declared: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if separator is None and (separator := _separator(lines[0], lines[1:])) != ",":
         inferred["separator"] = separator
-    values = [value for line in lines[1:] for value in line.split(separator)]
-    if separator != "," and "decimal_comma" not in declared and _has_decimal_commas(values):
-        inferred["decimal_comma"] = True
+    if separator != "," and "decimal_comma" not in declared:
+        values = [value for line in lines[1:] for value in line.split(separator)]
+        if any(map(_DECIMAL_COMMA.fullmatch, values)) and not any(map(_DECIMAL_POINT.fullmatch, values)):
+            inferred["decimal_comma"] = True
     if _are_values(lines[0].split(separator)):
         inferred["has_header"] = False
     if (
@@ -168,17 +178,6 @@ def separators(file: Location, declared: Mapping[str, Any]) -> dict[str, Any]:
     ):
         inferred["null_values"] = missing
     return inferred
-
-
-def _has_decimal_commas(values: Sequence[str]) -> bool:
-    """Whether some are written with a decimal comma and none with a decimal point.
-
-    Points in 2.107 may be those of thousands, if a comma elsewhere can be no other than a decimal one.
-    """
-    points = [value for value in values if _DECIMAL_POINT.fullmatch(value)]
-    if not points:
-        return any("," in value and _DECIMAL_COMMA.fullmatch(value) for value in values)
-    return all(_GROUPED_ALONE.fullmatch(value) for value in points) and any(map(_SURE_DECIMAL_COMMA.fullmatch, values))
 
 
 def _header(lines: list[str], first: int, separator: str | None) -> int:
@@ -248,21 +247,61 @@ def note_on_twice(names: Sequence[str]) -> str | None:
     return f"The header has columns of one name: {shown}."
 
 
-def padded_columns(file: Location, arguments: Mapping[str, Any]) -> list[str]:
-    """Columns of a CSV file in UTF-8 that hold whole numbers which begin with zeros, by its header and the first lines.
+def first_cells(file: Location, arguments: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The values of the first lines of a CSV file in UTF-8 as they are written, by the names of its header; {}: not known.
 
     Arguments:
         arguments: all that it is read with.
     """
     if not arguments.get("has_header", True) or "new_columns" in arguments:
-        return []
+        return {}
     with contextlib.suppress(OSError, csv.Error, TypeError), file.filesystem.open_input_stream(file.path) as stream:
         head = stream.read(HEAD_BYTES)
         lines = head.decode("utf-8-sig", "replace").splitlines()[: None if len(head) < HEAD_BYTES else -1]
         rows = [*csv.reader(lines[arguments.get("skip_lines", 0) :], delimiter=arguments.get("separator", ","))]
-        columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
-        return [name for name, *cells in columns if _are_padded(cells)]
-    return []
+        return {name: cells for name, *cells in zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)}
+    return {}
+
+
+def padded_columns(cells: Mapping[str, list[str]]) -> list[str]:
+    """Columns of `first_cells` that hold whole numbers which begin with zeros."""
+    return [name for name, column in cells.items() if _are_padded(column)]
+
+
+def doubtful_points(cells: Mapping[str, list[str]], arguments: Mapping[str, Any]) -> list[str]:
+    """Columns of `first_cells` with three digits behind each point, in a file with decimal commas: 2.107 may be 2107."""
+    filled = {name: [cell for cell in column if cell.strip()] for name, column in cells.items()}
+    has_commas = arguments.get("decimal_comma") or (
+        arguments.get("separator", ",") != ","
+        and any(
+            all(map(_WITH_COMMA.fullmatch, column)) and any(map(_SURE_DECIMAL_COMMA.fullmatch, column))
+            for column in filled.values()
+        )
+    )
+    return [
+        name
+        for name, column in filled.items()
+        if has_commas
+        and any(map(_MAY_BE_THOUSANDS.fullmatch, column))
+        and all(_MAY_BE_THOUSANDS.fullmatch(cell) or _UP_TO_THOUSAND.fullmatch(cell) for cell in column)
+    ]
+
+
+def note_on_points(names: Sequence[str], rows: pa.Table, arguments: Mapping[str, Any]) -> str | None:
+    """Return a warning of `doubtful_points` that were read as decimal ones; None if there are none."""
+    types = {name: rows.schema.field(name).type for name in names if name in rows.column_names}
+    is_decimal = is_text if arguments.get("decimal_comma") else pa.types.is_floating
+    names = [name for name, kind in types.items() if is_decimal(kind) and name not in arguments.get("schema_overrides", {})]
+    if not names:
+        return None
+    overrides = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: String" for name in names)
+    column = '"{}"'.format(names[0].replace('"', '""'))
+    expression = json.dumps(f"cast(replace({column}, '.', '') as double)", ensure_ascii=False)
+    return (
+        f"Points in {' and '.join(names)} are read as decimal ones, but points with three digits behind them, in a file with "
+        f"decimal commas, may be thousands. To settle it, keep the texts: source: {{arguments: {{schema_overrides: "
+        f"{{{overrides}}}}}}}; and if they are thousands, compute the numbers: columns: {{computed: {{NAME: {expression}}}}}."
+    )
 
 
 def note_on_zeros(names: Sequence[str], rows: pa.Table) -> str | None:
@@ -278,7 +317,9 @@ def note_on_zeros(names: Sequence[str], rows: pa.Table) -> str | None:
 
 
 def thousands(rows: pl.LazyFrame, texts: Sequence[str]) -> dict[str, Any]:
-    """Types of the columns of text whose values all are numbers with decimal commas and points between the thousands.
+    """Types of the columns of text that show that they are numbers with decimal commas and points between the thousands.
+
+    One value has to have both, or two points: 2.107 alone may be a decimal number or an id, and four groups an address.
 
     Arguments:
         rows: of a file with decimal commas.
@@ -286,18 +327,25 @@ def thousands(rows: pl.LazyFrame, texts: Sequence[str]) -> dict[str, Any]:
     """
     if not texts:
         return {}
-    plain = r"\s*[+-]?\d+(?:,\d+)?\s*"
+    first = rows.select(texts).head(_CANDIDATE_ROWS).select(pl.all().str.contains(_IN_THOUSANDS).all()).collect()
+    if not (likely := [name for name in texts if first[name][0]]):
+        return {}
     facts = [
         pl.struct(
-            numbers=pl.col(name).str.contains(f"^(?:{_GROUPED}|{plain})$").all(),
-            grouped=pl.col(name).str.contains(f"^(?:{_GROUPED})$").any(),
+            numbers=pl.col(name).str.contains(_IN_THOUSANDS).all(),
+            sure=pl.col(name).str.contains(_SURE_THOUSANDS).any(),
             real=pl.col(name).str.contains(",", literal=True).any(),
+            address=pl.col(name).str.contains(_LIKE_ADDRESS).any(),
+            long=pl.col(name).str.contains(_LIKE_ID).any(),
         ).alias(name)
-        for name in texts
+        for name in likely
     ]
-    found = rows.select(facts).collect().row(0, named=True)
-    grouped = {name: fact for name, fact in found.items() if fact["numbers"] and fact["grouped"]}
-    return {name: pl.Float64 if fact["real"] else pl.Int64 for name, fact in grouped.items()}
+    found = rows.select(facts).collect(engine="streaming").row(0, named=True)
+    return {
+        name: pl.Float64 if fact["real"] else pl.Int64
+        for name, fact in found.items()
+        if fact["numbers"] and fact["sure"] and not fact["long"] and (fact["real"] or not fact["address"])
+    }
 
 
 def note_on_thousands(names: Iterable[str]) -> str:

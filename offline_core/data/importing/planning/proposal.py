@@ -278,11 +278,18 @@ def _with_read_numbers(plan: Proposal, rows: SampleRows) -> Proposal:
     """Add expressions that read texts such as `86,80 €` as numbers, where these can be nothing else."""
     names, declared = rows.table.column_names, plan.config.columns
     used = {name for expression in declared.computed.values() for name in names_in(expression)} | {*declared.encode}
+    ids = {*named(columns.EPS_ID, names), plan.config.mapping.get(columns.EPS_ID)}
     read = dict[str, str]()
     for name in names:
         made = f"{name}_number"
         column = rows.table[name]
-        if name in used or made in {*names, *declared.made} or not values.is_other_number(column):
+        if (
+            name in used
+            or name in ids
+            or has_word(name, ID_WORDS)
+            or made in {*names, *declared.made}
+            or not values.is_other_number(column)
+        ):
             continue
         if (expression := read_numbers(column, name)) is not None:
             read[made] = expression
@@ -296,6 +303,8 @@ def _with_read_numbers(plan: Proposal, rows: SampleRows) -> Proposal:
         if role not in mapping and f"{name}_number" in read:
             mapping |= {role: f"{name}_number"} | ({f"{name}_as_text": name} if name == role else {})
             plan.chosen[f"mapping.{role}"] = f"{name} holds texts, of which it has the numbers"
+            if name == role:
+                plan.chosen[f"mapping.{name}_as_text"] = "its texts are numbers"
     if mapping != plan.config.mapping:
         plan.config = plan.config.having("mapping", mapping)
     return plan

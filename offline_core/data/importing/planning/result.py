@@ -183,7 +183,13 @@ class ImportPlan(BaseModel):
         """What the plan decided and another may decide otherwise, a sentence each."""
         unsure = [role for role in self.roles if role.needs_mapping and not role.is_sure]
         said = [f"{role.name} may be {', '.join(role.sources)}: {role.reason}." for role in unsure]
-        chosen = {name: why for name, why in self.chosen.items() if why and not name.startswith((*_CERTAIN, "mapping."))}
+        told = {role.name for role in unsure}
+        read = {f"mapping.{name}" for name in REQUIRED if name not in told}
+        chosen = {
+            name: why
+            for name, why in self.chosen.items()
+            if why and (name in read or not name.startswith((*_CERTAIN, "mapping.")))
+        }
         values = self.config.model_dump(mode="json", exclude_unset=True)
         return said + [f"{name} may be {_flow(_inside(values, name))}: {why}." for name, why in chosen.items()]
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.scans import ScannedFile
@@ -157,10 +158,17 @@ def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "arguments", "values"),
     [
-        ("price;p\n2.107;0,55\n950;0,5\n", {}, [2107, 950]),
         ("price;p\n950;0,55\n1.234.567;0,5\n", {}, [950, 1234567]),
         ("price;p\n2.107,50;1\n-950,25;2\n", {}, [2107.5, -950.25]),
-        ("price;p\n2.107;1\n3.114;2\n", {"decimal_comma": True}, [2107, 3114]),
+        ("price;p\n2.107,50;0,5\n1.234,00;0,25\n", {}, [2107.5, 1234.0]),
+        ("price;p\n2.107,50;1\n1.234;2\n", {"decimal_comma": True}, [2107.5, 1234.0]),
+        ("price;p\n2.107;0,55\n950;0,5\n", {}, [2.107, 950]),
+        ("price;p\n2.107;1\n3.114;2\n", {"decimal_comma": True}, ["2.107", "3.114"]),
+        ("price;p\n10.001;0,5\n10.002;0,25\n", {}, [10.001, 10.002]),
+        ("price;p\n192.168.100.200;0,5\n192.168.100.201;0,25\n", {}, ["192.168.100.200", "192.168.100.201"]),
+        ("price;p\n1.234.567.890.123.456.789.012;0,5\n1;0,25\n", {}, ["1.234.567.890.123.456.789.012", "1"]),
+        ("price;p\n1.125;0\n2.250;10,5cm\n", {}, [1.125, 2.25]),
+        ("price;p\n1.125;a\n2.250;3,4\n", {}, [1.125, 2.25]),
         ("price;p\n2.107;0,55\n3.114;0,5\n", {"schema_overrides": {"price": "String"}}, ["2.107", "3.114"]),
         ("price;p\n2.107;0,55\nfree;0,5\n", {}, ["2.107", "free"]),
         ("price;p\n1.500;1\n2.250;2\n", {}, [1.5, 2.25]),
@@ -175,7 +183,27 @@ def test_points_beside_decimal_commas_separate_thousands(
     for each in (reader, FirstRows.of(reader)):
         rows, note = read(each)
         assert [row["price"] for row in rows] == values
-        assert ("Points in price" in (note or "")) == (values[0] in (2107, 950, 2107.5))
+        assert ("Points in price are read as those" in (note or "")) == (values[0] in (950, 2107.5))
+        is_doubtful = values[0] in (2.107, 10.001) or (values[0] == "2.107" and "schema_overrides" not in arguments)
+        assert ("may be thousands" in (note or "")) == (is_doubtful and "free" not in values)
+
+
+def test_a_warning_of_points_names_what_settles_it(tmp_path: Path) -> None:
+    rows = [f"{i // 3};{i % 3};0,5;{i % 2};{i + 1}.125" for i in range(6)]
+    (tmp_path / "log.csv").write_text("\n".join(["eps_id;t;obs;actions;price", *rows]))
+
+    def imported(name: str, rewards: str, **more: Any) -> tuple[list[float], list[str]]:
+        values = {**more, "mapping": {"rewards": rewards}, "episodes": {"last_new_obs": "repeat"}}
+        made = import_data(parse(ImportConfig, values), source=str(tmp_path / "log.csv"), output=str(tmp_path / name))
+        first = next(iter(open_dataset(str(tmp_path / name)).episodes()))
+        return first.rewards.tolist(), [note for note in made.notes if "may be thousands" in note]
+
+    rewards, [warning] = imported("decimals", "price", source={"arguments": {"decimal_comma": True}})
+    assert rewards == [1.125, 2.125, 3.125]
+    source, computed = warning.split("texts: ", 1)[1].split("; and if they are thousands, compute the numbers: ", 1)
+    arguments = yaml.safe_load(source)["source"]["arguments"] | {"decimal_comma": True}
+    made = yaml.safe_load(computed.removesuffix("."))["columns"]
+    assert imported("thousands", "NAME", source={"arguments": arguments}, columns=made) == ([1125.0, 2125.0, 3125.0], [])
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.ndjson"])
@@ -214,8 +242,8 @@ def test_zeros_before_numbers_are_told_and_can_be_kept(content: str, said: str |
         return
     assert said in note
     given = yaml.safe_load(note[note.index("source: ") :].partition("}}}.")[0] + "}}}")
-    rows, note = read(opened(tmp_path, "x.csv", content.encode(), **given["source"]["arguments"]))
-    assert rows[0]["user"] == "000037" and "zeros" not in (note or "")
+    rows, more = read(opened(tmp_path, "x.csv", content.encode(), **given["source"]["arguments"]))
+    assert rows[0]["user"] == "000037" and "zeros" not in (more or "")
 
 
 def test_a_type_that_polars_does_not_have(tmp_path: Path) -> None:

@@ -773,3 +773,18 @@ def test_steps_are_numbered_by_their_index_and_not_by_times_beside_it(tmp_path: 
     made = import_data(ImportConfig(), source=str(tmp_path / "log.parquet"), output=str(tmp_path / "out"))
     [first, *_] = open_dataset(made.dataset.uri).episodes()
     np.testing.assert_allclose(first.extras["timestamp"], np.arange(6) * 0.1)
+
+
+def test_names_with_digits_become_no_numbers(tmp_path: Path) -> None:
+    rows = [f"{i // 4}%,{i % 4},{i}a,{i}A,{i % 3 + 1}XL,{i}%,0.{i},{i % 2},1.5" for i in range(12)]
+    (tmp_path / "log.csv").write_text("\n".join(["eps_id,t,ticket,seat,size,row_id,obs,actions,rewards", *rows]))
+    assert planned(tmp_path / "log.csv").config.columns.computed == {}
+
+
+def test_a_reward_that_is_read_from_texts_is_what_a_plan_asks_about(tmp_path: Path) -> None:
+    rows = [f'{i // 4},{i % 4},"{40 + i},8 %",{i % 2},"€{1 + i},000.50"' for i in range(12)]
+    (tmp_path / "log.csv").write_text("\n".join(["eps_id,t,obs,actions,rewards", *rows]))
+    plan = planned(tmp_path / "log.csv")
+    assert plan.is_ready and plan.config.mapping["rewards"] == "rewards_number"
+    assert "obs_as_text: obs   # its texts are numbers" in plan.yaml
+    assert plan.first_obstacle.startswith("mapping.obs may be obs_number: obs holds texts")
