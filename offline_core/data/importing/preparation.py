@@ -22,7 +22,7 @@ from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.conversion import CLIPPED, Conversion, Types, clock_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
-from offline_core.data.importing.mapping import ColumnMapping, sources_of
+from offline_core.data.importing.mapping import ColumnMapping, check_names, notes_on_names, sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
 from offline_core.data.importing.report import Findings, Place
@@ -96,16 +96,21 @@ class Preparation(Conversion):
         """`settled`, of a table with the columns that are made; without types if no row of it is good.
 
         Raises:
+            ConfigError: a mapping's name is nearly a canonical one.
             DataError: the columns are not those of steps.
         """
         pairs = zip(self.spaces, stated, strict=True)
         observation, action = (said if declared is None else declared for declared, said in pairs)
+        notes_on_mapping = list[str]()
+        if self.types is None:  # of an append the version before it says the names
+            check_names(self.mapping, table.column_names)
+            notes_on_mapping = notes_on_names(self.mapping, table.column_names)
         mapping, notes = recognised(table, self.mapping, self.made.changed)
         prepared = replace(
             self,
             spaces=masked_spaces((observation, action), self.mapping),
             mapping=mapping,
-            notes=tuple(notes),
+            notes=(*notes, *notes_on_mapping),
         )
         table = prepared._with_fillers(table)
         numbers = prepared._numbers_in_text(table)
