@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.scores import SCORE_COLUMNS, Scores
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.index import COPIED_STEPS
+from offline_core.data.episodes.index import COPIED_STEPS, content_of_extras
 from offline_core.data.importing.episode_ids import id_in_source
 from offline_core.errors import ConfigError
 from offline_core.runtime.sql import has_aggregates
@@ -28,7 +28,7 @@ def choose(
     where: Condition | None = None,
     finite: np.ndarray | None = None,
     refusals: Callable[[np.ndarray], np.ndarray] | None = None,
-    extras: Callable[[], pl.DataFrame] = pl.DataFrame,
+    extras: Callable[[], Sequence[str | None]] | None = None,
 ) -> tuple[np.ndarray, dict[str, int]]:
     """((episodes,) booleans: what is kept, how many each rule dropped of those that the rules before it had left).
 
@@ -38,7 +38,7 @@ def choose(
         marked: (episodes,) whether an episode is marked as bad; None passes over that rule.
         where: the condition, understood (see `condition`).
         finite: (episodes,) whether all values of an episode are; None passes over that rule.
-        extras: gives the times and extras of each episode, where short ones are like copies.
+        extras: gives what `extras_of` does, where short episodes are like copies; None: there are no extras.
         refusals: which filter refuses each of the episodes that are left, see `refusals`; None passes over them.
     """
     keep = np.ones(len(index), bool)
@@ -60,7 +60,7 @@ def choose(
     if config.drop_duplicates:
         left = np.flatnonzero(keep)
         first = np.zeros(len(index), bool)
-        first[left[_first_of_copies(index[left], lambda: extras().select(pl.all().gather(left)))]] = True
+        first[left[_first_of_copies(index, left, extras)]] = True
         apply("drop_duplicates", first)
     if refusals is not None:
         refused_by = refusals(keep)
@@ -76,28 +76,27 @@ def choose(
     return keep, dropped
 
 
-def _first_of_copies(index: pl.DataFrame, extras: Callable[[], pl.DataFrame]) -> np.ndarray:
-    """(episodes,) booleans: the episode is no copy of an earlier one.
+def _first_of_copies(index: pl.DataFrame, left: np.ndarray, extras: Callable[[], Sequence[str | None]] | None) -> np.ndarray:
+    """(len(left),) booleans: the episode is no copy of an earlier one of those that are left.
 
     Long episodes of equal content are copies, whatever their ids. Short ones come by chance, as small contents repeat: copies
     have one id in the source and equal times and extras, too.
     """
+    index = index[left]
     is_short = (index[columns.LENGTH] < COPIED_STEPS).to_numpy()
     ids = [id_in_source(eps_id) if short else None for eps_id, short in zip(index[columns.EPS_ID], is_short, strict=True)]
     keys = index.select(columns.CONTENT).with_columns(id=pl.Series(ids, dtype=pl.String))
     is_first = keys.select(pl.struct(pl.all()).is_first_distinct()).to_series()
-    if (is_first.to_numpy() | ~is_short).all():
+    if extras is None or (is_first.to_numpy() | ~is_short).all():
         return is_first.to_numpy()
-    more = [pl.when(pl.lit(pl.Series(is_short))).then(pl.lit(series)).alias(f"extra {series.name}") for series in extras()]
-    return keys.with_columns(*more).select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
+    keys = keys.with_columns(extras=pl.Series(extras(), dtype=pl.String).gather(left))
+    return keys.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
 
 
-def extras_of(source: Dataset) -> pl.DataFrame:
-    """Times and extras, as text, one row an episode; null where they change within it. Reads these columns of all steps."""
-    first = next(source.episodes(), None)
-    names = [] if first is None else [name for name, values in first.extras.items() if isinstance(values, np.ndarray)]
-    texts = {name: [None if value is None else str(value) for value in source.constants(name)] for name in names}
-    return pl.DataFrame(texts)
+def extras_of(source: Dataset) -> list[str | None]:
+    """For each episode of a step or two what `content_of_extras` says, None for the others. Reads all steps."""
+    episodes = (episode for group in source.row_groups() for episode in group.episodes())
+    return [content_of_extras(episode) if len(episode) < COPIED_STEPS else None for episode in episodes]
 
 
 def decides_alone(config: PruningConfig) -> bool:

@@ -94,24 +94,39 @@ def content_of(episode: Episode) -> str:
 
     Equal in both storage formats and whatever the episode is called; lookback, infos and extras do not count.
     """
-    digest = hashlib.blake2b(digest_size=8)
     trees = {
         columns.OBS: episode.get_observations(),
         columns.ACTIONS: episode.get_actions(),
         columns.REWARDS: episode.get_rewards().astype(np.float64),  # a step table has one type for all episodes
     }
+    digest = _digest(trees)
+    digest.update(bytes([episode.terminated, episode.truncated]))
+    return digest.hexdigest()
+
+
+def content_of_extras(episode: Episode) -> str:
+    """Likewise of all values of its extras, of which `time` is one."""
+    steps = len(episode)
+    trees = {name: episode.get_extra(name, slice(0, steps)) for name in sorted(episode.extras)}
+    return _digest(trees).hexdigest()
+
+
+def _digest(trees: Mapping[str, nested.Nested]) -> hashlib.blake2b:
+    digest = hashlib.blake2b(digest_size=8)
     for name, tree in trees.items():
         for path, array in nested.flatten(tree, name).items():
-            if array.dtype.kind == "U":  # as wide as the longest text around
-                values: Any = "\0".join(array.ravel().tolist()).encode()
+            if array.dtype.kind == "O":
+                values: Any = "\0".join(map(str, array.ravel().tolist())).encode()
+                kind = "text"
+            elif array.dtype.kind == "U":  # as wide as the longest text around
+                values = "\0".join(array.ravel().tolist()).encode()
                 kind = "text"
             else:
                 little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
                 values, kind = little.reshape(-1).view(np.uint8), little.dtype.str
             digest.update(f"{path} {kind} {array.shape};".encode())
             digest.update(values)
-    digest.update(bytes([episode.terminated, episode.truncated]))
-    return digest.hexdigest()
+    return digest
 
 
 def trajectory_of(eps_id: str) -> str:

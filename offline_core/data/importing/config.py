@@ -16,7 +16,7 @@ from offline_core.data.episodes.codecs import Format
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.importing.columns_config import ColumnsConfig
-from offline_core.data.importing.mapping import canonical_mapping, check_names, observed_action
+from offline_core.data.importing.mapping import canonical_mapping, observed_action
 from offline_core.data.importing.masked import masked_spaces, without_masks
 from offline_core.errors import ConfigError, SpaceError
 from offline_core.runtime.config import Config, EnvironmentSpec, closed, parse
@@ -152,7 +152,6 @@ class ImportConfig(Config):
     @classmethod
     def _canonical(cls, mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
         mapping = canonical_mapping(mapping)
-        check_names(mapping)
         if said := observed_action(mapping):
             raise ConfigError(said)
         return mapping

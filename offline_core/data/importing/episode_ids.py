@@ -18,8 +18,8 @@ from offline_core.data.importing.times import NANOSECONDS
 SOURCE_FILE = "_source_file"
 """A column beside the step columns: the number of the file in the source."""
 
-_MADE = re.compile(r"(?:@(?:[^@]*-)?[0-9a-f]{4,16})+$")
-"""What the ids that are made here have behind those of the source."""
+_MADE = re.compile(r"(?:@(?:(?:\d+|-?\d{4,}-\d\d-\d\d)-[0-9a-f]{8}|[0-9a-f]{16}))+\Z")
+"""What `unique_id`, `id_of_date` and `id_of_part` put behind the ids of the source."""
 
 
 def unique_ids(table: pa.Table, rules: EpisodesConfig, files: Sequence[str]) -> pa.Table:
@@ -74,7 +74,7 @@ def id_of_part(eps_id: str, t: int) -> str:
 
 def id_in_source(eps_id: str) -> str:
     """The id in the source of an episode, which may be a part of one, or of one file of several."""
-    return _MADE.sub("", eps_id)
+    return _MADE.sub("", eps_id) if "@" in eps_id else eps_id
 
 
 def folder_of(uri: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -53,23 +53,30 @@ def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | li
     return dict(zip(targets, mapping.values(), strict=True))
 
 
-def check_names(mapping: ColumnMapping) -> None:
+def check_names(mapping: ColumnMapping, source: Collection[str]) -> None:
     """Refuse a name that is nearly a canonical one: what needs that would miss it, and nothing would say why.
+
+    Arguments:
+        source: the columns of the source: a canonical one among them is meant by no other name.
 
     Raises:
         ConfigError: there is such a name.
     """
-    for name, source in mapping.items():
-        if meant := _meant(name, source, mapping, NEAR_MISS):
+    for name in mapping:
+        if meant := _meant(name, mapping, source, NEAR_MISS):
             raise ConfigError(
                 f"mapping.{name} is no canonical name (did you mean {meant}?). For an extra output of that name, compute it: "
                 f"columns: {{computed: {{{name}: EXPRESSION}}}}."
             )
 
 
-def notes_on_names(mapping: ColumnMapping) -> list[str]:
-    """Note the names that become extra outputs though they may stand for a canonical one, as `propensity` does."""
-    may_be = {name: _meant(name, source, mapping, LIKE) for name, source in mapping.items()}
+def notes_on_names(mapping: ColumnMapping, source: Collection[str]) -> list[str]:
+    """Note the names that become extra outputs though they may stand for a canonical one, as `propensity` does.
+
+    Arguments:
+        source: as for `check_names`.
+    """
+    may_be = {name: _meant(name, mapping, source, LIKE) for name in mapping}
     return [
         f"mapping.{name} makes an extra output; if it is meant for the canonical column {meant}, call it so."
         for name, meant in may_be.items()
@@ -77,15 +84,15 @@ def notes_on_names(mapping: ColumnMapping) -> list[str]:
     ]
 
 
-def _meant(name: str, source: str | list[str], mapping: ColumnMapping, cutoff: float) -> str:
-    """The canonical name, which is not mapped, that is meant by another one; "" if none is.
+def _meant(name: str, mapping: ColumnMapping, source: Collection[str], cutoff: float) -> str:
+    """The canonical name, which is neither mapped nor in the source, that is meant by another one; "" if none is.
 
     Arguments:
         cutoff: how like the two names are, 1 at most.
     """
-    if name in NAMES or name == source or name[-1:].isdecimal():  # obs_2 is another one on purpose
+    if name in NAMES or name == mapping[name] or name[-1:].isdecimal():  # obs_2 is another one on purpose
         return ""
-    free = [known for known in NAMES if known not in mapping]
+    free = [known for known in NAMES if known not in mapping and known not in source]
     synonyms = [role for role in free if plain(name) in SYNONYMS.get(role, ())] if cutoff < NEAR_MISS else []
     return next(iter([*synonyms, *closest(name, free, cutoff=cutoff)]), "")
 

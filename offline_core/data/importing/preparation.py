@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
 from offline_core.data.formats.packed import PACKED, read_foreign_column
-from offline_core.data.formats.sources.names import ENDS
+from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of, single_values_of
 from offline_core.data.importing.conversion import CLIPPED, Conversion, Types, clock_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
-from offline_core.data.importing.mapping import sources_of
+from offline_core.data.importing.mapping import ColumnMapping, check_names, notes_on_names, sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
 from offline_core.data.importing.report import Findings, Place
@@ -60,6 +60,7 @@ class Preparation(Conversion):
             row, reached = 0, 0
             try:
                 for batch in reader.batches():
+                    _check_single_ends(batch, preparation.mapping, reader.uri)
                     preparation = preparation.settled(batch, reader.uri)
                     findings.note(*notes_of(batch))
                     table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
@@ -95,16 +96,21 @@ class Preparation(Conversion):
         """`settled`, of a table with the columns that are made; without types if no row of it is good.
 
         Raises:
+            ConfigError: a mapping's name is nearly a canonical one.
             DataError: the columns are not those of steps.
         """
         pairs = zip(self.spaces, stated, strict=True)
         observation, action = (said if declared is None else declared for declared, said in pairs)
+        notes_on_mapping = list[str]()
+        if self.types is None:  # of an append the version before it says the names
+            check_names(self.mapping, table.column_names)
+            notes_on_mapping = notes_on_names(self.mapping, table.column_names)
         mapping, notes = recognised(table, self.mapping, self.made.changed)
         prepared = replace(
             self,
             spaces=masked_spaces((observation, action), self.mapping),
             mapping=mapping,
-            notes=tuple(notes),
+            notes=(*notes, *notes_on_mapping),
         )
         table = prepared._with_fillers(table)
         numbers = prepared._numbers_in_text(table)
@@ -384,3 +390,16 @@ def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
         with contextlib.suppress(DataError):
             good.append(convert(table.slice(row, 1)))
     return good
+
+
+def _check_single_ends(batch: pa.Table | Unreadable, mapping: ColumnMapping, uri: str) -> None:
+    """Raises:
+    ConfigError: an end or a beginning is mapped to what the file has one value of, which would be that of each row.
+    """
+    for name in single_values_of(batch):
+        roles = (role for role in (*ENDS, columns.IS_FIRST) if mapping.get(role) == name and not named(role, [name]))
+        if role := next(roles, None):
+            raise ConfigError(
+                f"{uri} has one value of {name} for all steps, and mapping.{role} needs one a step, or each step would be "
+                f"taken for an episode. Save {name} with a value a step, or under the name {role}, so that it counts once."
+            )

@@ -187,14 +187,35 @@ def _by_name(guess: Guess, name: str) -> None:
     ]
     if name == columns.T and len(matches) > 1:  # what numbers the steps before what times them
         matches.sort(key=lambda column: not values.is_whole(guess.column(column)))
-        if plain(matches[0]) in STEP_NAMES and values.is_whole(guess.column(matches[0])):  # a time beside it is an extra output
-            matches = [name for name in matches if plain(name) in STEP_NAMES]
+        steps = [column for column in matches if plain(column) in STEP_NAMES]
+        times = [column for column in matches if column not in steps]
+        if matches[0] in steps and values.is_whole(guess.column(matches[0])) and _grow_with(guess, matches[0], times):
+            matches = steps  # a time beside it is an extra output
     if matches:
         guess.take(name, matches[0], f"another name for {name}", matches[1:], is_sure=len(plain(matches[0])) >= MIN_NAME)
     elif name in VECTORS and (parts := [part for part in parts_of(name, left) if _is_number(guess.column(part))]):
         joined = parts[0] if len(parts) == 1 else parts
         reason = f"the name{'s' * (len(parts) > 1)} begin{'s' * (len(parts) == 1)} with another one for {name}"
         guess.take(name, joined, reason, is_sure=all(part[-1].isdecimal() for part in parts))
+
+
+def _grow_with(guess: Guess, steps: str, times: list[str]) -> bool:
+    """Whether no time falls as the step index grows within an id; without ids, from row to row more often than not."""
+    source = guess.source_of(columns.EPS_ID)
+    file, index = guess.rows.file, values.numbers(guess.column(steps))
+    for name in times:
+        time = values.numbers(guess.column(name), may_be_time=True)
+        if index is None or time is None:
+            return False
+        known = ~(np.isnan(index) | np.isnan(time))
+        run = file if source is None else values.runs(index, file, guess.column(source))
+        order = np.arange(len(index)) if source is None else np.lexsort((time, index, run))
+        order = order[known[order]]
+        moves = np.sign(np.diff(index[order])) * np.sign(np.diff(time[order])) * (np.diff(run[order]) == 0)
+        falls = np.count_nonzero(moves < 0)
+        if falls and (source is not None or falls >= np.count_nonzero(moves > 0)):
+            return False
+    return True
 
 
 def _inside_structs(guess: Guess) -> None:

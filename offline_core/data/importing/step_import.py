@@ -39,7 +39,7 @@ from offline_core.data.importing.episode_ids import SOURCE_FILE, id_of_lost, uni
 from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.losses import with_losses
-from offline_core.data.importing.mapping import REQUIRED, notes_on_names
+from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Counts, Findings, Late, Place
@@ -152,7 +152,7 @@ class StepImport:
                 notes.append(note)
         schema = pa.schema([field for field in table.schema if field.name not in (SOURCE_FILE, SOURCE_ROW)])
         job = replace(self, preparation=preparation, schema=schema)
-        notes += [*preparation.notes, *notes_on_names(config.mapping)]
+        notes += preparation.notes
         try:
             order = order_of(config.episodes, table)
             if config.episodes.time_zone is not None and preparation.types and preparation.types.clock == LOCAL_TIMES:

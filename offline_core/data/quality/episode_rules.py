@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -271,7 +273,7 @@ class DuplicateContents(CountingRule):
     """Episodes that repeat another one step by step under another id, where that is no chance.
 
     Those of a step or two are equal by chance where what is observed is coarse: they repeat another one of the same id in the
-    source and the same time.
+    source, and have the same time and extras.
     """
 
     name = "duplicate_contents"
@@ -286,26 +288,37 @@ class DuplicateContents(CountingRule):
         self._max_fraction = max_fraction
         super().__init__()
         self._seen = EqualEpisodes()
-        self._short: set[tuple[str, str, bytes]] = set()
+        self._short: set[int] = set()
         self._short_copies = 0
 
     def look(self, steps: StepBatch) -> None:
         wrong = np.zeros(len(steps.eps_ids), bool)
         before: set[str] = set()
-        times = steps.columns.get(columns.TIME)
-        for i, (content, length) in enumerate(zip(steps.contents, steps.lengths, strict=True)):
+        extras = self._extras(steps)
+        for i, (content, length) in enumerate(zip(steps.contents, steps.lengths.tolist(), strict=True)):
             if length >= COPIED_STEPS:
                 wrong[i] = (content in before or content in self._seen) and not steps.is_repeated[i]
                 before.add(content)
             elif length:
-                first = steps.offsets[i]
-                time = b"" if times is None else np.asarray(times[first]).tobytes()
-                place = (id_in_source(steps.eps_ids[i]), content, time)
+                place = hash((id_in_source(steps.eps_ids[i]), content, *itertools.islice(extras, length)))
                 wrong[i] = place in self._short and not steps.is_repeated[i]
                 self._short.add(place)
                 self._short_copies += int(wrong[i])
         self._seen.add(steps, COPIED_STEPS)
         self.tally.pieces(steps, wrong)
+
+    @staticmethod
+    def _extras(steps: StepBatch) -> Iterator[int]:
+        """A hash of the extras, of which `time` is one, for each step of the short pieces."""
+        rows = np.flatnonzero(steps.lengths[steps.episode] < COPIED_STEPS)
+        names = sorted(name for name in steps.columns if name.partition(PATH_SEPARATOR)[0] not in columns.STEP_COLUMNS)
+        extras = [np.asarray(steps.columns[name])[rows].reshape(len(rows), -1) for name in names] if len(rows) else []
+        keys: list[list[Any]] = [[*map(str, row)] for extra in extras if extra.dtype.kind in "OU" for row in extra.T.tolist()]
+        parts = [np.ascontiguousarray(extra).view(np.uint8) for extra in extras if extra.dtype.kind not in "OU" and extra.size]
+        if parts:
+            values = np.concatenate(parts, axis=1)
+            keys.append(values.view(np.dtype((np.void, values.shape[1]))).ravel().tolist())
+        return map(hash, zip(*keys, strict=True)) if keys else itertools.repeat(0)
 
     def is_broken(self) -> bool:
         wrong = self._short_copies if self._seen.are_by_chance else self.tally.count

@@ -29,6 +29,8 @@ from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode
 from offline_core.data.episodes.codecs import CODECS, Format
 from offline_core.data.episodes.index import episode_summary
+from offline_core.data.quality.check import check
+from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError, VersionNotFoundError
 from tests.cases import examples
 from tests.data.datasets.factories import (
@@ -141,11 +143,34 @@ def test_of_short_episodes_those_of_one_id_and_equal_extras_are_copies(tmp_path:
             extras={"hour": np.array([hour])},
         )
 
-    some = [quote("a", 0, 1.0), quote("b", 0, 2.0), quote("c", 1, 3.0), quote("c@7-0123456789abcdef", 1, 4.0)]
-    write_dataset(tmp_path / "in", [*some, quote("a@3-0123456789abcdef", 0, 1.0)], format, batch=2)
+    some = [quote("a", 0, 1.0), quote("b", 0, 2.0), quote("c", 1, 3.0), quote("c@7-01234567", 1, 4.0)]
+    write_dataset(tmp_path / "in", [*some, quote("a@3-01234567", 0, 1.0)], format, batch=2)
     plan = plan_pruning(PruningConfig(drop_duplicates=True), dataset=str(tmp_path / "in"))
     assert plan.episodes == (4 if format == "episodes" else 5)
     assert kept(run_prune(tmp_path, drop_duplicates=True)) == some
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("extra", ["time", "cust"])
+def test_short_episodes_whose_extras_change_within_them_are_compared_by_all_values(
+    tmp_path: Path, format: Format, extra: str
+) -> None:
+    def day(number: int, value: float) -> Episode:
+        return Episode(
+            eps_id="dev1" if number == 0 else f"dev1@{2 * number}-{number:08x}",
+            observations=np.zeros((3, 1), np.float32),
+            actions=np.zeros(2, np.int64),
+            rewards=np.ones(2),
+            terminated=True,
+            extras={"time": np.zeros(2), "cust": np.array(["a", "b"])}
+            | {extra: np.array([0.0, value]) if extra == "time" else np.array(["a", f"{value}"])},
+        )
+
+    some = [day(number, number + 1.0) for number in range(6)]
+    write_dataset(tmp_path / "in", [*some, day(6, 1.0)], format, batch=2)
+    assert kept(run_prune(tmp_path, drop_duplicates=True)) == some
+    result = check(QualityConfig(), dataset=str(tmp_path / "in"))
+    assert next(finding.count for finding in result.findings if finding.rule == "duplicate_contents") == 1
 
 
 def test_duplicates_in_files_from_before_contents_were_noted(tmp_path: Path) -> None:

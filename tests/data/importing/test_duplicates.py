@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offline_core.data.importing.episode_ids import id_in_source, id_of_date, id_of_part, unique_id
 from offline_core.data.importing.linking import copied, distinct_rows
 
 
@@ -82,3 +83,11 @@ def reference(rows: list[tuple[int, int, int]]) -> list[bool]:
 def test_as_a_slow_and_obvious_program_does_it(rows: list[tuple[int, int, int]]) -> None:
     content, id, folder = np.array(rows).T
     assert copied(content * 2 + id, id, folder).tolist() == reference(rows)
+
+
+def test_the_id_in_the_source_is_known_from_what_imports_make_only() -> None:
+    made = [unique_id("run@0001", "x"), id_of_date("run@0001", "2024-01-31"), id_of_part("run@0001", 7)]
+    made += [id_of_part(unique_id("run@0001", "x"), 12)]
+    assert {*map(id_in_source, made)} == {"run@0001"}
+    others = ["run@0001", "a@beef", "a@host-cafe", "a@2024-01-31", "a@1-01234567\n", "a@0123456789ABCDEF"]
+    assert [*map(id_in_source, others)] == others

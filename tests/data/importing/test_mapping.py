@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes.arrow import read_column
+from offline_core.data.importing import preparation
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.mapping import canonical_mapping, map_columns, notes_on_names
+from offline_core.data.importing.importing import import_data
+from offline_core.data.importing.mapping import canonical_mapping, check_names, map_columns, notes_on_names
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.runtime.config import parse
 
@@ -107,15 +113,47 @@ def test_what_is_done_is_not_observed(obs: str | list[str], actions: str | list[
     [("action_probs", "action_prob"), ("reward", "rewards"), ("new_observ", ""), ("obs_2", ""), ("reward_b", ""), ("load", "")],
 )
 def test_a_name_that_is_nearly_a_canonical_one_is_refused(name: str, meant: str) -> None:
+    parse(ImportConfig, {"mapping": {name: "x"}})
     if not meant:
-        parse(ImportConfig, {"mapping": {name: "x"}})
+        check_names({name: "x"}, ["x"])
         return
     with pytest.raises(ConfigError, match=rf"mapping\.{name} is no canonical name \(did you mean {meant}\?\)"):
-        parse(ImportConfig, {"mapping": {name: "x"}})
+        check_names({name: "x"}, ["x"])
+    check_names({name: "x"}, ["x", meant])
+
+
+def test_a_dataset_that_has_such_a_name_is_appended_to_and_a_new_one_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(number: int) -> None:
+        steps = {"eps_id": [f"e{number}"] * 2, "t": [0, 1], "obs": [[0.5], [1.0]], "actions": [0, 1], "rewards": [1.0, number]}
+        table = pa.table({**steps, "terminateds": [False, True], "p": [0.5, 0.25]})
+        pq.write_table(table, tmp_path / "in" / f"{number}.parquet")
+
+    (tmp_path / "in").mkdir()
+    save(0)
+    config = parse(ImportConfig, {"mapping": {"action_probs": "p"}, "append": True})
+    with pytest.raises(ConfigError, match=r"mapping\.action_probs is no canonical name"):
+        import_data(config, source=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    with monkeypatch.context() as patch:  # as versions before did
+        patch.setattr(preparation, "check_names", lambda *_: None)
+        import_data(config, source=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    save(1)
+    result = import_data(config, source=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    assert [e.extras["action_probs"].tolist() for e in open_dataset(result.dataset.uri).episodes()] == [[0.5, 0.25]] * 2
+
+
+def test_a_name_means_no_canonical_column_that_the_source_has(tmp_path: Path) -> None:
+    steps = {"eps_id": ["a"] * 2, "t": [0, 1], "obs": [[0.5], [1.0]], "actions": [0, 1], "rewards": [1.0, 2.0], "x": [3.0, 4.0]}
+    pq.write_table(pa.table({**steps, "terminateds": [False, True]}), tmp_path / "in.parquet")
+    config = parse(ImportConfig, {"mapping": {"reward": "x"}})
+    result = import_data(config, source=str(tmp_path / "in.parquet"), output=str(tmp_path / "out"))
+    [episode] = open_dataset(result.dataset.uri).episodes()
+    assert (episode.rewards.tolist(), episode.extras["reward"].tolist()) == ([1.0, 2.0], [3.0, 4.0])
 
 
 @pytest.mark.parametrize(("name", "meant"), [("propensity", "action_prob"), ("behavior_logp", "action_logp"), ("load", "")])
 def test_another_word_for_a_canonical_name_is_noted(name: str, meant: str) -> None:
-    said = notes_on_names({name: "x"})
+    said = notes_on_names({name: "x"}, ["x"])
     assert len(said) == bool(meant) and all(f"meant for the canonical column {meant}" in note for note in said)
-    assert notes_on_names({name: "x", meant or "obs": "y"}) == []
+    assert notes_on_names({name: "x", meant or "obs": "y"}, ["x", "y"]) == notes_on_names({name: "x"}, ["x", meant]) == []

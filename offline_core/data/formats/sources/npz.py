@@ -22,7 +22,7 @@ from offline_core.data.formats.sources.expansion import Expansion
 from offline_core.data.formats.sources.local_copy import local_stream
 from offline_core.data.formats.sources.names import ENDS, named, plain
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
-from offline_core.data.formats.sources.step_reader import Recognised, with_note
+from offline_core.data.formats.sources.step_reader import Recognised, with_note, with_single_values
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
 from offline_core.errors import SchemaError, UnsafeDataError, first_line
 
@@ -56,32 +56,49 @@ class NpzFile(FileReader):
 
 def _rows(arrays: dict[str, np.ndarray], uri: str) -> pa.Table:
     """A row a step, without what Stable-Baselines adds once an episode, `episode_returns`."""
-    first = next((arrays[name] for name in named(columns.IS_FIRST, arrays)), None)
+    first = next((arrays[name] for name in named(columns.IS_FIRST, arrays) if arrays[name].ndim), None)
     count = None if first is None else np.count_nonzero(first)
     alone = [name for name, array in arrays.items() if first is not None and array.shape == (count,) != first.shape]
     arrays = {name: array for name, array in arrays.items() if name not in alone}
-    arrays, whole = _in_each_row(arrays)
-    common_length(arrays, uri, _IS_LONGER)
-    table = pa.table({name: to_arrow(array, name) for name, array in arrays.items()})
+    whole = _single_values(arrays)
+    rows = common_length({name: array for name, array in arrays.items() if name not in whole}, uri, _IS_LONGER)
+    placed = {name: at for name, array in whole.items() if (at := _place(name, array, rows)) is not None}
+    repeated = {name: np.repeat(array, rows) for name, array in whole.items() if name not in placed}
+    table = pa.table({name: to_arrow(array, name) for name, array in (arrays | placed | repeated).items()})
     if whole:
-        table = with_note(table, Recognised(f"{', '.join(whole)} of NPZ files is one value, which each of their rows gets."))
+        table = with_note(table, Recognised(_note_on_single([*repeated], [*placed])))
+        table = with_single_values(table, [*repeated])
     return with_note(table, f"{', '.join(alone)} of {uri} are left out: one value an episode.") if alone else table
 
 
-def _in_each_row(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """(the arrays, of which single values are repeated in each row; their names). An end that is true is one of the last row.
+def _single_values(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays that are one value, if others are none.
 
-    Observations, actions and rewards are none: as a single value they are a mistake.
+    Observations, actions and rewards are not among them: as a single value they are a mistake.
     """
     needed = {name for role in (columns.OBS, columns.NEW_OBS, columns.ACTIONS, columns.REWARDS) for name in named(role, arrays)}
-    whole = [name for name, array in arrays.items() if array.ndim == 0 and name not in needed]
-    count = next((len(array) for array in arrays.values() if array.ndim), 0)
-    if not whole or not count:
-        return arrays, []
-    ends = {name for role in ENDS for name in named(role, whole)}
-    is_last = np.arange(count) == count - 1
-    repeated = {name: is_last & bool(arrays[name]) if name in ends else np.repeat(arrays[name], count) for name in whole}
-    return arrays | repeated, whole
+    whole = {name: array for name, array in arrays.items() if array.ndim == 0 and name not in needed}
+    return whole if any(array.ndim for array in arrays.values()) else {}
+
+
+def _place(name: str, value: np.ndarray, rows: int) -> np.ndarray | None:
+    """(rows,) bool: a single end is one of the last row, a single beginning of the first; None if it is neither."""
+    ends, begins = any(named(role, [name]) for role in ENDS), bool(named(columns.IS_FIRST, [name]))
+    if not (ends or begins) or value.dtype.kind not in "biuf" or value not in (0, 1):
+        return None
+    return (np.arange(rows) == (rows - 1 if ends else 0)) & bool(value)  # type: ignore[no-any-return]
+
+
+def _note_on_single(repeated: list[str], placed: list[str]) -> str:
+    notes = []
+    for names, where in (
+        (repeated, "each of its rows gets it"),
+        (placed, "an end is one of its last row, and is_first of its first"),
+    ):
+        if names:
+            have = "is one value" if len(names) == 1 else "are one value each"
+            notes.append(f"{', '.join(names)} of NPZ files {have}, and not one a step: {where}.")
+    return " ".join(notes)
 
 
 def _steps(episodes: list[dict[str, np.ndarray]], uri: str) -> pa.Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from offline_core.errors import OfflineError
 
 _NOTE = b"offline_core.note"
 _RECOGNISED = _NOTE + b"_recognised"
+_SINGLE = b"offline_core.single_values"
 
 
 class Recognised(str):
@@ -69,6 +71,17 @@ def notes_of(rows: pa.Table | Unreadable) -> list[str]:
 def note_of(rows: pa.Table | Unreadable) -> str | None:
     """All of `notes_of` in one."""
     return " ".join(notes_of(rows)) or None
+
+
+def with_single_values(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows, marked: the file has one value of each of these columns, which is repeated in each row."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _SINGLE: json.dumps(names)})
+
+
+def single_values_of(rows: pa.Table | Unreadable) -> list[str]:
+    """The columns of which the file has one value, as `with_single_values` says."""
+    metadata = (rows.schema.metadata or {}) if isinstance(rows, pa.Table) else {}
+    return [str(name) for name in json.loads(metadata.get(_SINGLE, b"[]"))]
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from offline_core.data.formats.sources.npz import NpzFile
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.step_reader import StepReader, note_of
 from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, SchemaError, SpaceError, StorageError, UnsafeDataError
+from offline_core.errors import ConfigError, CorruptFileError, SchemaError, SpaceError, StorageError, UnsafeDataError
 from tests.cases import examples
 from tests.data.datasets.factories import Bomb, cut_in_half, garble
 from tests.data.formats.sources.factories import imported_episodes
@@ -82,6 +83,49 @@ def test_a_number_is_a_column_but_none_of_what_steps_have(tmp_path: Path) -> Non
     np.savez(tmp_path / "steps.npz", obs=np.ones((5, 2)), rewards=0.99)
     with pytest.raises(SchemaError, match="rewards none"):
         read(tmp_path / "steps.npz")
+    np.savez(tmp_path / "steps.npz", obs=np.ones((5, 2)), actions=np.ones(4), gamma=0.99)
+    with pytest.raises(SchemaError, match=r"their rows are: obs 5, actions 4\."):
+        read(tmp_path / "steps.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("terminateds", True, [False, False, True]),
+        ("done", 1.0, [False, False, True]),
+        ("done", 0, [False] * 3),
+        ("is_first", True, [True, False, False]),
+        ("is_first", False, [False] * 3),
+        ("terminateds", "False", ["False"] * 3),
+        ("dones", np.nan, [np.nan] * 3),
+        ("dones", 2, [2] * 3),
+        ("crashed", True, [True] * 3),
+    ],
+)
+def test_a_single_end_is_one_of_the_last_row_if_it_is_one(name: str, value: Any, expected: list[Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "steps.npz", obs=np.ones((3, 2)), rewards=np.ones(3), **{name: value})
+    table = read(tmp_path / "steps.npz")
+    np.testing.assert_array_equal(table[name].to_pylist(), expected)
+    is_placed = isinstance(expected[0], bool) and name != "crashed"
+    assert ("an end is one of its last row" in str(note_of(table))) == is_placed
+    assert f"{name} of NPZ files is one value" in str(note_of(table))
+
+
+def test_single_values_are_noted_each_for_what_it_is(tmp_path: Path) -> None:
+    np.savez(tmp_path / "steps.npz", obs=np.ones((3, 2)), eps_id=7, gamma=0.9, terminateds=True)
+    assert note_of(read(tmp_path / "steps.npz")) == (
+        "eps_id, gamma of NPZ files are one value each, and not one a step: each of its rows gets it. terminateds of NPZ files "
+        "is one value, and not one a step: an end is one of its last row, and is_first of its first."
+    )
+
+
+@pytest.mark.parametrize("role", ["terminateds", "dones", "is_first"])
+def test_a_single_value_that_is_mapped_to_an_end_is_refused(role: str, tmp_path: Path) -> None:
+    for number in range(2):
+        arrays = {"obs": np.ones((3, 2)), "actions": np.zeros(3, int), "rewards": np.ones(3)}
+        np.savez(tmp_path / f"{number}.npz", crashed=number == 1, **arrays)
+    with pytest.raises(ConfigError, match=rf"one value of crashed for all steps, and mapping\.{role} needs one a step"):
+        imported_episodes(tmp_path, tmp_path, mapping={role: "crashed"})
 
 
 def test_objects_are_refused_and_not_unpickled(tmp_path: Path) -> None:

@@ -788,3 +788,18 @@ def test_a_reward_that_is_read_from_texts_is_what_a_plan_asks_about(tmp_path: Pa
     assert plan.is_ready and plan.config.mapping["rewards"] == "rewards_number"
     assert "obs_as_text: obs   # its texts are numbers" in plan.yaml
     assert plan.first_obstacle.startswith("mapping.obs may be obs_number: obs holds texts")
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_counter_that_counts_down_is_not_taken_for_the_step_index(has_ids: bool, tmp_path: Path) -> None:
+    ids = {} if has_ids else {"episode_index": None}
+    times = np.arange(24) * 0.1
+    for name, cycle in (("down", np.tile(np.arange(6)[::-1], 4)), ("up", np.tile(np.arange(6), 4))):
+        log = _log(frame_index=None, timestamp=times, **ids)
+        pq.write_table(log.append_column("cycle", pa.array(cycle)), tmp_path / f"{name}.parquet")
+    role = next(role for role in planned(tmp_path / "down.parquet").roles if role.name == "t")
+    assert {*role.sources, *role.candidates} == {"cycle", "timestamp"}
+    role = next(role for role in planned(tmp_path / "up.parquet").roles if role.name == "t")
+    assert (role.source, role.candidates) == ("cycle", [])
+    with pytest.raises(errors.OfflineError, match=r"timestamp"):
+        import_data(ImportConfig(), source=str(tmp_path / "down.parquet"), output=str(tmp_path / "out"))
