@@ -362,7 +362,7 @@ def test_a_unit_is_said_once(made: dict[str, Result]) -> None:
     why = "a return (9.5 standard deviations above the median); a length (7.0 standard deviations above the median)"
     outliers = [Outlier(episode=3, eps_id="x", score=9.5, farther_than=3, reason=why)]
     card = made["outliers"].model_copy(update={"outliers": outliers}).card()
-    assert card.facts["Episode 3"] == "a return (9.5 standard deviations above the median); a length (7.0 above the median)"
+    assert card.facts["Episode x"] == "a return (9.5 standard deviations above the median); a length (7.0 above the median)"
     assert card.sections[0].rows[0][2:] == ("9.5", "42.8 %", "a return (9.5 above the median); a length (7.0 above the median)")
     assert card.details["Scores of the episodes"] == "50 % up to 1.0, 90 % up to over 1,000 standard deviations"
 

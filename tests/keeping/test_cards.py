@@ -81,11 +81,11 @@ def test_a_card_lies_beside_the_version_and_says_what_ran_on_what(source: Datase
 )
 def test_the_command_on_a_card_gives_the_same_parameters(stage: str, values: dict[str, Any]) -> None:
     from flows.settings import read_values
-    from offline_core.keeping.cards import _repeating
+    from offline_core.keeping.cards import repeating
     from offline_core.runtime.stage import load
 
     config = parse(load(STAGES[stage].config), values)
-    words = shlex.split(_repeating(STAGES[stage], config, {"dataset": "my data", "output": "out"}))
+    words = shlex.split(repeating(STAGES[stage], config, {"dataset": "my data", "output": "out"}))
     assert words[:2] == ["offline", STAGES[stage].title] and "out" in words
     settings = [word for before, word in itertools.pairwise(words) if before == "-s"]
     assert parse(load(STAGES[stage].config), read_values(settings, None)) == config

@@ -82,9 +82,15 @@ def _single_values(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _place(name: str, value: np.ndarray, rows: int) -> np.ndarray | None:
-    """(rows,) bool: a single end is one of the last row, a single beginning of the first; None if it is neither."""
+    """(rows,) bool: a single end is one of the last row, a single beginning of the first; None if it is neither.
+
+    Raises:
+        SchemaError: it is a text, which would be read in each row.
+    """
     ends, begins = any(named(role, [name]) for role in ENDS), bool(named(columns.IS_FIRST, [name]))
-    if not (ends or begins) or value.dtype.kind not in "biuf" or value not in (0, 1):
+    if (ends or begins) and value.dtype.kind not in "biuf":
+        raise SchemaError(f"{name} is one value, and a text: save it as true or false, or leave it out.", column=name)
+    if not (ends or begins) or value not in (0, 1):
         return None
     return (np.arange(rows) == (rows - 1 if ends else 0)) & bool(value)  # type: ignore[no-any-return]
 

@@ -88,6 +88,13 @@ def test_a_number_is_a_column_but_none_of_what_steps_have(tmp_path: Path) -> Non
         read(tmp_path / "steps.npz")
 
 
+@pytest.mark.parametrize("name", ["terminateds", "dones", "is_first"])
+def test_a_single_end_that_is_a_text_is_refused(name: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "steps.npz", obs=np.ones((3, 2)), rewards=np.ones(3), **{name: "True"})
+    with pytest.raises(SchemaError, match=rf"{name} is one value, and a text: save it as true or false"):
+        read(tmp_path / "steps.npz")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
@@ -96,7 +103,6 @@ def test_a_number_is_a_column_but_none_of_what_steps_have(tmp_path: Path) -> Non
         ("done", 0, [False] * 3),
         ("is_first", True, [True, False, False]),
         ("is_first", False, [False] * 3),
-        ("terminateds", "False", ["False"] * 3),
         ("dones", np.nan, [np.nan] * 3),
         ("dones", 2, [2] * 3),
         ("crashed", True, [True] * 3),
