@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from offline_core.data.episodes import columns
@@ -91,8 +92,6 @@ def _labels(table: pa.Table, files: Sequence[str], rules: EpisodesConfig) -> tup
         if (zone := rules.time_zone) is None:
             date = t // (86_400 * NANOSECONDS)
         else:
-            import polars as pl  # here, for a check needs none
-
             times = pl.Series(t).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone(zone)
             date = times.dt.date().cast(pl.Int32).to_numpy()
         days, label = np.unique(date, return_inverse=True)

@@ -14,7 +14,6 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.index import COPIED_STEPS
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.data.episodes.spaces import any_in_step
-from offline_core.data.importing.episode_ids import id_in_source
 from offline_core.data.importing.times import GAP_FACTOR, NANOSECONDS, below, time_gaps
 from offline_core.data.quality.result import Example, Finding
 from offline_core.data.quality.rule import MAX_EXAMPLES, CountingRule, Tally
@@ -292,6 +291,8 @@ class DuplicateContents(CountingRule):
         self._short_copies = 0
 
     def look(self, steps: StepBatch) -> None:
+        from offline_core.data.importing.episode_ids import id_in_source  # here, for it loads Polars, which the gate needs not
+
         wrong = np.zeros(len(steps.eps_ids), bool)
         before: set[str] = set()
         extras = self._extras(steps)
