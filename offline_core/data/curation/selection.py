@@ -13,8 +13,7 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.scores import SCORE_COLUMNS, Scores
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.index import COPIED_STEPS, content_of_extras
-from offline_core.data.importing.episode_ids import id_in_source
+from offline_core.data.episodes.index import COPIED_STEPS, content_of_extras, id_in_source
 from offline_core.errors import ConfigError
 from offline_core.runtime.sql import has_aggregates
 

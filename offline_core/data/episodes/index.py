@@ -37,6 +37,8 @@ SUCCESS_KEYS = ("is_success", "success")
 """Info keys by which environments say that the task was done: gymnasium-robotics' first, then Meta-World's."""
 
 
+_OF_IMPORTS = re.compile(r"(?:@(?:(?:\d+|-?\d{4,}-\d\d-\d\d)-[0-9a-f]{8}|[0-9a-f]{16}))+\Z")
+"""What an import puts behind the ids of its source, of parts, dates, files and folders: see `importing.episode_ids`."""
 PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+\Z")
 """Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""
 
@@ -132,6 +134,11 @@ def _digest(trees: Mapping[str, nested.Nested]) -> hashlib.blake2b:
 def trajectory_of(eps_id: str) -> str:
     """The id that all parts of a trajectory share: without the step that a later part begins at."""
     return PART_SUFFIX.sub("", eps_id)
+
+
+def id_in_source(eps_id: str) -> str:
+    """The id that an episode has in the source of an import, which may hold it in several parts, files, folders or dates."""
+    return _OF_IMPORTS.sub("", eps_id) if "@" in eps_id else eps_id
 
 
 def first_parts(index: pl.DataFrame) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,9 +16,6 @@ from offline_core.data.importing.times import NANOSECONDS
 
 SOURCE_FILE = "_source_file"
 """A column beside the step columns: the number of the file in the source."""
-
-_MADE = re.compile(r"(?:@(?:(?:\d+|-?\d{4,}-\d\d-\d\d)-[0-9a-f]{8}|[0-9a-f]{16}))+\Z")
-"""What `unique_id`, `id_of_date` and `id_of_part` put behind the ids of the source."""
 
 
 def unique_ids(table: pa.Table, rules: EpisodesConfig, files: Sequence[str]) -> pa.Table:
@@ -70,11 +66,6 @@ def id_of_lost(eps_id: str | None, file: int, files: Sequence[str], per: IdsPer)
 def id_of_part(eps_id: str, t: int) -> str:
     """An id for what goes on at step t after an end or a gap; the hash keeps it apart from ids in the data."""
     return f"{eps_id}@{t}-{hashed(f'{eps_id}@{t}', 4)}"
-
-
-def id_in_source(eps_id: str) -> str:
-    """The id in the source of an episode, which may be a part of one, or of one file of several."""
-    return _MADE.sub("", eps_id) if "@" in eps_id else eps_id
 
 
 def folder_of(uri: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.index import COPIED_STEPS
+from offline_core.data.episodes.index import COPIED_STEPS, id_in_source
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.data.episodes.spaces import any_in_step
 from offline_core.data.importing.times import GAP_FACTOR, NANOSECONDS, below, time_gaps
@@ -291,8 +291,6 @@ class DuplicateContents(CountingRule):
         self._short_copies = 0
 
     def look(self, steps: StepBatch) -> None:
-        from offline_core.data.importing.episode_ids import id_in_source  # here, for it loads Polars, which the gate needs not
-
         wrong = np.zeros(len(steps.eps_ids), bool)
         before: set[str] = set()
         extras = self._extras(steps)

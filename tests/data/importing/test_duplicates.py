@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline_core.data.importing.episode_ids import id_in_source, id_of_date, id_of_part, unique_id
+from offline_core.data.episodes.index import id_in_source
+from offline_core.data.importing.episode_ids import id_of_date, id_of_part, unique_id
 from offline_core.data.importing.linking import copied, distinct_rows
 
 
