@@ -14,7 +14,7 @@ from offline_core.data.store.location import Location
 
 
 def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output: str) -> None:
-    """Ask on the terminal, write the YAML beside the output, and say what to type next; so, too, where somebody stops.
+    """Ask on the terminal, write the YAML beside the output, and say what to type next; after Ctrl-C, by the answers so far.
 
     Raises:
         SystemExit: with 1, where something is left to decide.
@@ -22,8 +22,8 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     paths = [source] if isinstance(source, str) else list(source)
     plan = None
     try:
-        for plan in asked(config, paths, _ask):  # noqa: B007 - the last one
-            pass
+        for after_answer in asked(config, paths, _ask):
+            plan = after_answer
     except (click.Abort, KeyboardInterrupt):  # by Ctrl-C, or at the end of what answers come from
         if plan is None:
             raise

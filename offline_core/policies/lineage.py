@@ -119,10 +119,10 @@ def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
 
 
 def recorders_in(graph: Lineage) -> list[Node] | None:
-    """Return the policies that played the episodes of the requested dataset; None: of some of them it is not known who did.
+    """Return the policies that played the episodes of the requested dataset; None: that of some episodes is not known.
 
-    Recordings and mixtures name them. Of imported files, of what a training recorded with a policy that still learned, and of a
-    dataset that is gone nobody knows.
+    Recordings and mixtures name it. It is not known of imported files, of what a training recorded with a policy that still
+    learned, and of a dataset that is gone.
     """
     recorders: list[Node] = []
     for node in episodes_in(graph):

@@ -119,16 +119,8 @@ class Catalogue:
         if kind != "policy":
             return names
         folders = {posixpath.dirname(name): name for name in names}
-        return [
-            name
-            for folder, name in folders.items()
-            if _is_shown_policy(folder, folders) or (folder in self._measured and not _is_kept(folder))
-        ]
-
-    @functools.cached_property
-    def _measured(self) -> set[str]:
-        """The folders of policies that have evaluations or estimates."""
-        return {posixpath.dirname(posixpath.dirname(name)) for name in self.of("evaluation", "estimate")}
+        measured = {posixpath.dirname(posixpath.dirname(name)) for name in self.of("evaluation", "estimate")}
+        return [name for folder, name in folders.items() if _is_shown_policy(folder, folders, measured)]
 
     @functools.cached_property
     def _inner(self) -> tuple[str, ...]:
@@ -179,15 +171,11 @@ def _above(folder: str, name: str) -> str:
     return posixpath.dirname(folder)
 
 
-def _is_kept(folder: str) -> bool:
-    """Whether a policy is a copy in a registry, or one of a series."""
-    return bool(_COPY.fullmatch(folder) or _IN_SERIES.fullmatch(folder))
-
-
-def _is_shown_policy(folder: str, folders: Container[str]) -> bool:
-    if _is_kept(folder):
+def _is_shown_policy(folder: str, folders: Container[str], measured: Container[str]) -> bool:
+    if _COPY.fullmatch(folder) or _IN_SERIES.fullmatch(folder):
         return False
-    return posixpath.basename(folder) != "last" or posixpath.join(posixpath.dirname(folder), "best") not in folders
+    has_best = posixpath.basename(folder) == "last" and posixpath.join(posixpath.dirname(folder), "best") in folders
+    return not has_best or folder in measured
 
 
 def open_catalogue(root: str) -> Catalogue:

@@ -53,7 +53,7 @@ _SHORTEST, _LONGEST = "shortest_time_gap", "longest_time_gap"
 class Counts(BaseModel):
     """rows + stored_rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always.
 
-    Who writes the episodes counts them and their steps.
+    The writer of the episodes counts them and their steps.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -158,7 +158,7 @@ def _opened(location: Location) -> Iterator[tuple[Any, int]]:
     with local_file(location) as local:
         with storage_errors("read", location.uri):
             size = os.path.getsize(local.path)
-        with h5py.File(local.path, "r") as file:  # of a stream that is damaged, h5py keeps parts that crash
+        with h5py.File(local.path, "r") as file:  # by its path: h5py keeps a damaged stream, and crashes at the end
             yield file, size
 
 
