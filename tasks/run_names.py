@@ -12,6 +12,7 @@ from offline_core.data.datasets.dataset import versions
 from offline_core.data.datasets.folder_kind import BEST, LAST
 from offline_core.errors import OfflineError
 from offline_core.runtime.stage import STAGES, Stage
+from offline_core.runtime.units import list_text
 from offline_core.secrets import masked_text
 
 MOST_CHARACTERS = 100
@@ -77,8 +78,7 @@ def _generated_words() -> frozenset[str]:
 
 def _place(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        more = f" and {len(value) - 1} more" if len(value) > 1 else ""
-        return f"{_place(value[0])}{more}" if value else "nothing"
+        return list_text([_place(item) for item in value], 1) or "nothing"
     path = str(value).rstrip("/")
     head, last = posixpath.split(path)
     return posixpath.basename(head) if last in (BEST, LAST) and head else last

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple
@@ -30,6 +30,7 @@ from offline_core.errors import (
 )
 from offline_core.runtime.result import StoredModel
 from offline_core.runtime.signing import signature_of, wrong_with
+from offline_core.runtime.units import list_text
 
 log = logging.getLogger(__name__)
 
@@ -280,10 +281,12 @@ class Address(NamedTuple):
             return move
         missing = f"There is no policy at {self.entry.uri}@{self.alias}:"
         if self.exists:
-            raise CheckpointError(f"{missing} {self.entry.uri} has the aliases {_listed(read_history(self.entry).aliases)}.")
+            raise CheckpointError(
+                f"{missing} {self.entry.uri} has the aliases {list_text(read_history(self.entry).aliases, MOST_NAMED)}."
+            )
         registry = self.entry.parent
         if names := [history.name for history in read_registry(registry.uri)]:
-            raise CheckpointError(f"{missing} {registry.uri} has the names {_listed(names)}.")
+            raise CheckpointError(f"{missing} {registry.uri} has the names {list_text(names, MOST_NAMED)}.")
         registry.check_bucket()
         raise CheckpointError(f"{missing} {registry.uri} is no registry. 'offline promote' makes one.")
 
@@ -312,9 +315,3 @@ def read_registry(uri: str) -> list[History]:
         return [read_history(location)]
     entries = [location.child(name) for name in location.folders() if not name.startswith(".")]
     return [read_history(entry) for entry in entries if count_moves(entry)]
-
-
-def _listed(names: Iterable[str]) -> str:
-    all_names = [*names]
-    more = f" and {len(all_names) - MOST_NAMED} more" if len(all_names) > MOST_NAMED else ""
-    return f"{', '.join(all_names[:MOST_NAMED])}{more}"

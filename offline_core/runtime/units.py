@@ -1,7 +1,9 @@
-"""Durations, dates, sizes and long texts as people read and write them."""
+"""Durations, dates, sizes, lists and long texts as people read and write them."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,6 +34,12 @@ def date_text(nanoseconds: float) -> str:
 def count_text(count: int, noun: str, nouns: str = "") -> str:
     """`1 episode`, `1,200 episodes`; of a noun whose plural is no -s, that has to be given."""
     return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def list_text(values: Collection[object], most: int, *, separator: str = ", ") -> str:
+    """`a, b, c`; of more than `most` the first ones, as in `a, b and 1,200 more`."""
+    shown = separator.join(map(str, itertools.islice(values, most)))
+    return f"{shown} and {len(values) - most:,} more" if len(values) > most else shown
 
 
 def cut_text(text: str, most: int) -> str:

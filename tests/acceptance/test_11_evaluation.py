@@ -91,9 +91,10 @@ def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: st
         assert own.estimates[name].value == pytest.approx(np.mean(returns), rel=1e-3), name
     leaning = load_policy(cartpole_policy)
     with torch.no_grad():
-        leaning.head.logits.weight.zero_()
-        leaning.hidden[0].weight.zero_()[0, 2] = 1.0
-        leaning.hidden[2].weight.zero_()[0, 0] = 1.0
+        for parameter in leaning.parameters():
+            parameter.zero_()
+        leaning.hidden[0].weight[0, 2] = 1.0
+        leaning.hidden[2].weight[0, 0] = 1.0
         leaning.head.logits.weight[:, 0] = torch.tensor([-3.0, 3.0])
     save_policy(leaning, str(tmp_path / "leaning"), operation=Operation(name="test"))
     better = estimate(config, policy=str(tmp_path / "leaning"), dataset=own_recording)

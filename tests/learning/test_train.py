@@ -127,7 +127,7 @@ def test_same_seed_same_weights_and_losses(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_stream_is_the_same_whoever_reads_it(tmp_path: Path) -> None:
     """So a run that was killed here goes on elsewhere, where more actors read."""
-    data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, format="table")
+    data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, format="table", environment=None)
     streaming = {"resident_bytes": 0, "window_steps": 512}
     pool = {"prelearners": 2, "cpus_per_prelearner": 0.25, "row_groups_per_read": 3}
     alone, together = (

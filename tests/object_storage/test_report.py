@@ -66,7 +66,7 @@ def test_episodes_in_a_bucket_are_marked_and_what_is_new_there_appears(bucket: s
     write_dataset(root.child("recording").uri, 6)
     root.child("going on/metrics.jsonl").write(line_of({"updates": 3, "loss": 1.5}))
     live = LiveSite(root.uri, ReportConfig())
-    live.mark("recording", 4, True)
+    live.mark("recording", 4, True, id=None)
     root.child("going on/metrics/000000002.jsonl").write(line_of({"updates": 6, "loss": 1.0}))
     live._next_look = 0.0
     assert json.loads(live.answer(["episodes", "recording"], None)[2])["marked"] == [4]

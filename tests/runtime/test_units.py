@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
 
-from offline_core.runtime.units import count_text, number_text
+from offline_core.runtime.units import count_text, list_text, number_text
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,11 @@ def test_numbers_have_four_digits_and_thousands(value: float, text: str) -> None
 
 def test_a_noun_whose_plural_is_irregular_brings_it() -> None:
     assert [count_text(number, "policy", "policies") for number in (1, 1200)] == ["1 policy", "1,200 policies"]
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "text"),
+    [([], 2, ""), (["a", 7], 2, "a, 7"), (["a", "b", "c"], 2, "a, b and 1 more"), (range(2002), 1, "0 and 2,001 more")],
+)
+def test_a_long_list_says_how_many_more_there_are(values: Collection[object], most: int, text: str) -> None:
+    assert list_text(values, most) == text

@@ -35,7 +35,7 @@ from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
-from offline_core.runtime.units import count_text, number_text
+from offline_core.runtime.units import count_text, list_text, number_text
 
 log = logging.getLogger(__name__)
 
@@ -314,7 +314,7 @@ def _about_largest(config: SplitConfig, groups: np.ndarray, lengths: np.ndarray,
     if (most := shares.max()) < UNEVEN:
         return []
     apart = np.unique(groups[held_out])
-    shown = f"{', '.join(apart[:SHOWN])}{', …' if len(apart) > SHOWN else ''}"
+    shown = list_text(apart, SHOWN)
     percent = 100 * lengths[held_out].sum() / lengths.sum()
     return [
         f"{config.by} has {len(names):,} values, and {names[shares.argmax()]} alone has {100 * most:.0f} % of the steps. "

@@ -15,6 +15,7 @@ from offline_core.data.datasets.result_cache import RESULT_FILE, stored_values
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
+from offline_core.runtime.units import list_text
 
 BEST, LAST = "best", "last"
 RESULT_KINDS: Mapping[str, frozenset[str]] = {
@@ -87,7 +88,8 @@ def not_a_dataset(uri: str) -> str | None:
     if folder is None or folder.what == "a dataset":
         return None
     if folder.datasets:
-        return f"{uri} is {folder.what}, and no dataset itself. Give one of those in it: {_some(folder.datasets)}."
+        inside = list_text(folder.datasets, _MOST_NAMES)
+        return f"{uri} is {folder.what}, and no dataset itself. Give one of those in it: {inside}."
     source = None if folder.dataset is None else f"a dataset, such as {_near(folder.dataset)}, from which it was made"
     instead = source or "the folder of a dataset"
     order = "" if folder.policy is None else " 'offline decide' and 'offline explain' take the dataset before the policies."
@@ -109,7 +111,9 @@ def not_a_policy(uri: str) -> str | None:
             f"{uri} is a dataset, not a policy. Train one from it, 'offline train {uri}', and give the folder of that training."
         )
     if folder.policies:
-        return f"{uri} is {folder.what}, and no policy itself. Give one of those in it: {_some(folder.policies)}."
+        return (
+            f"{uri} is {folder.what}, and no policy itself. Give one of those in it: {list_text(folder.policies, _MOST_NAMES)}."
+        )
     return f"{uri} is {folder.what}, not a policy. Give the folder of a policy, or of a training."
 
 
@@ -157,11 +161,6 @@ def _holding(location: Location, uri: str) -> Folder | None:
         return tuple(f"{uri.rstrip('/')}/{folder}" for folder in sorted(folders, key=lambda name: (name.count("/"), name)))
 
     return Folder("a folder of several", datasets=below(datasets), policies=below(policies))
-
-
-def _some(uris: tuple[str, ...]) -> str:
-    more = f" and {len(uris) - _MOST_NAMES:,} more" if len(uris) > _MOST_NAMES else ""
-    return ", ".join(uris[:_MOST_NAMES]) + more
 
 
 def _near(uri: str) -> str:

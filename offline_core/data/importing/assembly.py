@@ -37,6 +37,7 @@ from offline_core.data.importing.rows import (
 )
 from offline_core.data.importing.times import NANOSECONDS, alternating, has_timestamps
 from offline_core.errors import EpisodeError
+from offline_core.runtime.units import list_text
 
 MAX_SHOWN_AGENTS = 5
 
@@ -164,8 +165,7 @@ def _of_one_agent(rows: SourceRows, refuse: Refuse) -> SourceRows:
 
 
 def _several_agents(rows: SourceRows, name: str, agents: list[str | int]) -> EpisodeError:
-    more = len(agents) - MAX_SHOWN_AGENTS
-    shown = ", ".join(map(str, agents[:MAX_SHOWN_AGENTS])) + (f" and {more:,} more" if more > 0 else "")
+    shown = list_text(agents, MAX_SHOWN_AGENTS)
     source, eps_id = (str(rows.mapping.get(column, column)) for column in (name, columns.EPS_ID))
     is_text = isinstance(agents[0], str)
     is_number = is_text and str(agents[0]).isdecimal()  # or was one before it became an id

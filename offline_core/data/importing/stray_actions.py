@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.number_names import number_names
+from offline_core.runtime.units import list_text
 
 STRAY_SHARE = 0.01
 """A value of a smaller share of the steps is stray if values before it are missing and the space halves without it."""
@@ -81,7 +82,7 @@ class ActionCounts:
             return []
         if 2 * len(values) >= int(space.n) or stray_values(values):
             return []
-        listed = ", ".join(map(str, sorted(values)[:8])) + (", …" if len(values) > 8 else "")
+        listed = list_text(sorted(values), 8)
         return [
             f"The action space {space} has {int(space.n) - len(values):,} choices that no row has: actions are {listed}. "
             "A policy may choose what was never done; give each value a code by columns.encode, with form: index."
@@ -136,7 +137,7 @@ def _beyond_hole(numbers: np.ndarray, steps: np.ndarray) -> int:
 def _note(name: str, values: Mapping[int, Seen], stray: list[int]) -> str:
     steps, first = sum(values[value].steps for value in stray), values[stray[0]]
     others = sorted(set(values) - set(stray))
-    listed = ", ".join(map(str, stray[:5])) + (", …" if len(stray) > 5 else "")
+    listed = list_text(stray, 5)
     of = sum(seen.steps for seen in values.values())
     return (
         f"In {steps:,} of {of:,} steps {name} is {listed} (first: episode {first.eps_id}, step {first.t}), "

@@ -14,6 +14,7 @@ from offline_core.data.inputs.frames import with_nested
 from offline_core.data.inputs.row_steps import BadRow, Kind, RowSteps, as_sql, names_in
 from offline_core.errors import SchemaError, first_line
 from offline_core.runtime.sql import shown, sql_expression
+from offline_core.runtime.units import list_text
 
 SEARCHED_ROWS = 4096
 """Up to so many rows are searched for those where an expression fails; of more, all are taken to fail if all probes do."""
@@ -165,7 +166,7 @@ def _not_finite(name: str, value: object, text: str) -> SchemaError:
 
 
 def _unknown(name: str, value: object, encoding: Encoding) -> SchemaError:
-    known = ", ".join(map(str, encoding.known[:10])) + (", …" if len(encoding.known) > 10 else "")
+    known = list_text(encoding.known, 10)
     problem = "is null" if value is None else f"holds {value!r:.80}"
     return SchemaError(
         f"Column {name!r} {problem}, which is none of its categories {known}; add it to them, set a fill, or other: true.",

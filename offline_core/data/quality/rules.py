@@ -20,6 +20,7 @@ from offline_core.data.quality.result import Finding
 from offline_core.data.quality.rule import CountingRule
 from offline_core.data.quality.steps import StepBatch
 from offline_core.errors import SpaceError
+from offline_core.runtime.units import list_text
 
 MASKS = f"{columns.OBS}{PATH_SEPARATOR}{ACTION_MASK}"
 """No input: an action may always be allowed."""
@@ -329,8 +330,7 @@ def _is_of(name: str, column: str) -> bool:
 
 
 def _listed(names: list[str], most: int = 8) -> str:
-    more = [f"and {len(names) - most} more"] if len(names) > most else []
-    return f": {', '.join([*names[:most], *more])}" if names else ""
+    return f": {list_text(names, most)}" if names else ""
 
 
 def _type(types: nested.Types, name: str) -> str:

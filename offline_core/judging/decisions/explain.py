@@ -27,6 +27,7 @@ from offline_core.judging.estimation.observations import Observations, tensors_o
 from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
 from offline_core.judging.estimation.target import TargetPolicy, columns_read, distribution_inputs
 from offline_core.policies.lineage import lineage
+from offline_core.runtime.units import list_text
 from offline_core.runtime.user_code import UserCode
 
 if TYPE_CHECKING:
@@ -113,8 +114,7 @@ def _of_episode(log: Dataset, index: pl.DataFrame, eps_id: str | None) -> np.nda
         close = difflib.get_close_matches(str(wanted), ids.head(10_000).to_list(), n=1)
         told = f"Did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"{log.location.uri} has no episode {wanted} with a step. {told}It has {len(ids):,}: "
-            f"{', '.join(ids.head(NAMED).to_list())}{', …' if len(ids) > NAMED else ''}."
+            f"{log.location.uri} has no episode {wanted} with a step. {told}It has {len(ids):,}: {list_text(ids, NAMED)}."
         )
     return chosen
 

@@ -21,6 +21,7 @@ from offline_core.judging.sweeps.config import Distribution, SweepConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import parse
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.units import list_text
 
 Parameters = dict[str, Any]
 """Values by dotted path."""
@@ -101,7 +102,7 @@ def each(asked: Iterable[Asked], make: Callable[[Asked], Made], name: Callable[[
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(name(setting))
     if wrong:
-        lines = [f"{_few(names)}: {message}" for message, names in wrong.items()]
+        lines = [f"{list_text(names, 3, separator='; ')}: {message}" for message, names in wrong.items()]
         number = sum(map(len, wrong.values()))
         raise ConfigError("\n".join([f"Nothing was started, as {number:,} of the settings {what}:", *lines]))
     return made
@@ -190,8 +191,3 @@ def _text(value: Any) -> str:
         return f"{value:.4g}"
     value = to_jsonable_python(value, fallback=str)
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return "; ".join(names[:3]) + more

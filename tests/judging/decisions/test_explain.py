@@ -77,7 +77,7 @@ def test_what_comes_next_is_a_log_that_the_policies_have_not_learned_from(log: s
 
 
 def test_an_episode_that_is_not_there_is_refused_with_those_that_are(log: str) -> None:
-    with pytest.raises(ConfigError, match=r"has no episode 7 with a step\. .*It has 30: 0{32}, 0{31}1, .* …"):
+    with pytest.raises(ConfigError, match=r"has no episode 7 with a step\. .*It has 30: 0{32}, 0{31}1, .* and 25 more\."):
         offline.explain(log, RULE, episode="7")
     assert offline.explain(log, RULE).episode == "0" * 32
 
