@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 import click
@@ -53,5 +54,6 @@ def _ask(question: str, candidates: list[str]) -> str:
         say(f"{question}.")
     likeliest = candidates[0] if candidates else None
     shown = "" if likeliest is None else f" [{visible_line(likeliest)}]"
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))  # Polars made Ctrl-C end no reading of a line
     answer: str = click.prompt(f"  Yours{shown}", default=likeliest, show_default=False)
     return answer

@@ -39,10 +39,11 @@ def test_fifty_runs_submitted_at_once_all_complete(tmp_path: Path, cartpole_poli
 
         runs = [*people.map(submit, range(RUNS))]
 
-        def ended() -> Counter[str] | None:
-            states = Counter(orchestra.flow_run(run)["state_type"] for run in runs)
-            return states if states.keys() <= set(FINAL) else None
+        def final(run: str) -> str | None:
+            state: str = orchestra.flow_run(run)["state_type"]
+            return state if state in FINAL else None
 
-        assert wait_until(ended, what="50 runs") == {"COMPLETED": RUNS}
+        states = Counter(wait_until(lambda: final(run), what=f"run {number}") for number, run in enumerate(runs))  # noqa: B023
+        assert states == {"COMPLETED": RUNS}
         log = (orchestra.home / "server.log").read_text()
     assert "locked" not in log and "deadlock" not in log

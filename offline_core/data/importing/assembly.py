@@ -17,7 +17,7 @@ from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import hashed, id_of_part
 from offline_core.data.importing.losses import SAME_ID, THEN_LOST
-from offline_core.data.importing.mapping import ColumnMapping
+from offline_core.data.importing.mapping import ColumnMapping, sources_of
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.rows import (
     BEGINS,
@@ -166,13 +166,12 @@ def _of_one_agent(rows: SourceRows, refuse: Refuse) -> SourceRows:
 
 def _several_agents(rows: SourceRows, name: str, agents: list[str | int]) -> EpisodeError:
     shown = list_text(agents, MAX_SHOWN_AGENTS)
-    source, eps_id = (str(rows.mapping.get(column, column)) for column in (name, columns.EPS_ID))
+    [source], eps_ids = (sources_of(rows.mapping, [column]) for column in (name, columns.EPS_ID))
     is_text = isinstance(agents[0], str)
     is_number = is_text and str(agents[0]).isdecimal()  # or was one before it became an id
     value, of = (f"'{agents[0]}'" if is_text else agents[0]), f"cast({source} as text)" if is_number else source
     one = f'source: {{where: "{of} = {value}"}}'
-    kept = f", episode: {eps_id}" if eps_id == columns.EPS_ID else ""
-    yaml = f"columns: {{computed: {{by_agent: \"{eps_id} || '/' || {source}\"}}}}, mapping: {{eps_id: by_agent{kept}}}"
+    yaml = f"mapping: {{eps_id: [{', '.join([*eps_ids, source])}]}}"
     by_agent = f" To make an episode of each agent's steps: {yaml}." if rows.ids is not None else ""
     episode = f"The episode of {rows.where(0)}" if rows.ids is None else f"Episode {rows.name(0)}"
     return EpisodeError(

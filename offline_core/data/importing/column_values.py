@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -304,23 +306,32 @@ def _distinct_rows(table: pa.Table) -> int:
     return int(table.select(single).group_by(single).aggregate([]).num_rows)
 
 
-def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray) -> list[str]:
-    """Return the columns that tell rows of the same time apart, as names of machines or rooms do."""
-    same_time = 1 - len(np.unique(t)) / max(1, len(t))
+def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray, *, several: int = 1) -> list[tuple[str, ...]]:
+    """Return the columns, or so many together, that tell rows of the same time apart, as names of machines or rooms do."""
+    times, time = np.unique(t, return_inverse=True)
+    same_time = 1 - len(times) / max(1, len(t))
     if same_time < MIN_SHARED_TIMES:
         return []
+    codes = {name: _codes(rows.table[name]) for name in names if _may_be_id(rows.table[name])}
     candidates = []
-    for name in names:
-        column = rows.table[name]
-        if not _may_be_id(column):
+    for together in itertools.combinations(codes, several):
+        key = functools.reduce(_joint, (codes[name] for name in together))
+        if key.max(initial=0) + 1 > len(t) / MIN_RUN:
             continue
-        codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        if codes.max(initial=0) + 1 > len(t) / MIN_RUN:
-            continue
-        pairs = np.unique(np.stack([codes.astype(np.float64), t]), axis=1).shape[1]
+        pairs = len(np.unique(key * len(times) + time))
         if 1 - pairs / len(t) <= (1 - ALMOST_ALL) * same_time:
-            candidates.append(name)
+            candidates.append(together)
     return candidates
+
+
+def _codes(column: pa.ChunkedArray) -> np.ndarray:
+    """(N,) int64: equal values share a number from 0 on."""
+    return column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _joint(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(N,) int64: rows that are equal in both share a number from 0 on."""
+    return np.unique(one * (other.max(initial=0) + 1) + other, return_inverse=True)[1]
 
 
 def end_candidates(rows: SampleRows, names: Iterable[str], same: np.ndarray) -> list[str]:

@@ -22,7 +22,7 @@ from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
 from offline_core.data.importing.columns_config import last_reading
 from offline_core.data.importing.episode_ids import SOURCE_FILE
-from offline_core.data.importing.mapping import REQUIRED, ColumnMapping, map_columns, sources_of
+from offline_core.data.importing.mapping import REQUIRED, ColumnMapping, ids, map_columns, sources_of
 from offline_core.data.importing.masked import MASKS, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, with_ends
 from offline_core.data.importing.row_columns import RowColumns
@@ -36,7 +36,6 @@ from offline_core.data.importing.values import (
     exact,
     finite,
     flags,
-    ids,
     like,
     maps,
     nanoseconds,

@@ -16,7 +16,7 @@ from offline_core.data.importing.episode_files import check_for_episodes
 from offline_core.data.importing.imported import Imported, remove_late
 from offline_core.data.importing.inference import inferred_spaces
 from offline_core.data.importing.notes import reasons_for_none
-from offline_core.data.importing.planning.plan import settled
+from offline_core.data.importing.planning.plan import named_otherwise, settled
 from offline_core.data.importing.reading import Source, read
 from offline_core.data.importing.report import ImportResult, result_of
 from offline_core.data.store.location import Location
@@ -94,13 +94,17 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         return result_of(known, reused=True)
     seen = source.seen(Imported(), hashed=config.append)
     with prepared(output) as root:
-        asked, choices = config, list[str]()
+        asked = config
+        config, choices = named_otherwise(config, source, output)
+        if config != asked:
+            source = Source.of(source.paths, config)
         try:
             outcome = read(source, config, root, seen)
         except (ConfigError, DataError) as error:
             if source.episode_files:
                 raise
-            config, choices = settled(config, source.paths, error, output)
+            config, more = settled(config, source.paths, error, output)
+            choices += more
             source = Source.of(source.paths, config)
             outcome = read(source, config, root, seen)
         imported = outcome.imported.model_copy(update={"settled": of_settled(asked, config)})

@@ -20,7 +20,8 @@ from offline_core.runtime.parameter_names import closest
 
 ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
 """Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, a number or a vector each,
-are joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical.
+are joined into one vector a step, or into one id of an episode. What is not mapped keeps its name, and is an extra output
+unless that name is canonical.
 What is mapped to `action_prob` becomes `action_logp`, by its logarithm."""
 
 
@@ -135,6 +136,8 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
             put(columns.ACTION_LOGP, pa.field(name, logarithms.type), logarithms, source=sources)
         elif isinstance(sources, str):
             put(name, table.schema.field(sources), table[sources], source=sources)
+        elif name == columns.EPS_ID:
+            put(name, pa.field(name, pa.string()), joined_ids(table, sources), source=", ".join(sources))
         else:
             vector = _joined(table, sources)
             put(name, pa.field(name, vector.type), vector, source=", ".join(sources))
@@ -144,6 +147,32 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
         put(field.name, field, table[field.name], source=field.name)
     fields = [field for field, _ in result.values()]
     return pa.Table.from_arrays([column for _, column in result.values()], schema=pa.schema(fields, table.schema.metadata))
+
+
+def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
+    """Text out of whatever names episodes or agents; NaN, which some programs write for what is missing, is null."""
+    values = column.combine_chunks()
+    try:
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), None, values)
+        names = values.cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(f"Column {name!r} has type {column.type}, which cannot be an id.") from error
+    if not nullable and (names.null_count or pc.any(pc.equal(names, "")).as_py()):
+        raise SchemaError(f"Column {name!r} is null, NaN or empty; every step has to belong to an episode.")
+    return names
+
+
+def joined_ids(table: pa.Table, sources: Collection[str]) -> pa.Array:
+    """One id of the values of several columns, as `Adler/single`; null where one of them is missing.
+
+    Raises:
+        SchemaError: A column has values that cannot be ids.
+    """
+    parts = [ids(table[source], source, nullable=True) for source in sources]
+    if len(parts) == 1:
+        return parts[0]
+    return pc.binary_join_element_wise(*(pc.replace_substring(part, "/", "%2F") for part in parts), "/")
 
 
 def _not_joined(source: str, kind: pa.DataType) -> str:

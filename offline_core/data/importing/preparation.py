@@ -22,11 +22,11 @@ from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.conversion import CLIPPED, Conversion, Types, clock_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
-from offline_core.data.importing.mapping import ColumnMapping, check_names, notes_on_names, sources_of
+from offline_core.data.importing.mapping import ColumnMapping, check_names, joined_ids, notes_on_names, sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
 from offline_core.data.importing.report import Findings, Place
-from offline_core.data.importing.values import empty_arrays, flags, ids
+from offline_core.data.importing.values import empty_arrays, flags
 from offline_core.errors import ConfigError, DataError, SchemaError
 
 PROBES = 64
@@ -263,10 +263,10 @@ class Preparation(Conversion):
 
     def _ids(self, bad: pa.Table) -> list[str | None]:
         """The id of each row, whatever else is wrong with it; None where it cannot be read."""
-        source = self.mapping.get(columns.EPS_ID, columns.EPS_ID)
-        if isinstance(source, str) and source in bad.column_names:
+        sources = sources_of(self.mapping, [columns.EPS_ID])
+        if {*sources} <= {*bad.column_names}:
             with contextlib.suppress(DataError):
-                return [name or None for name in ids(bad[source], source, nullable=True).to_pylist()]
+                return [name or None for name in joined_ids(bad, sources).to_pylist()]
         return [None] * bad.num_rows
 
     def _with_extras(self, good: pa.Table, table: pa.Table) -> tuple[pa.Table, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -273,18 +273,27 @@ def _ids(guess: Guess) -> None:
     if len(candidates) == 1 and (t is not None or not ends):
         guess.take(columns.EPS_ID, candidates[0], why)
     elif candidates and not ends:
-        guess.take(columns.EPS_ID, None, f"several columns may name the episode of a row: each {why}", candidates)
+        both = [] if t is None else _together(guess, candidates, t)
+        reason = "these together tell apart the rows of one time" if both else f"each {why}"
+        guess.take(columns.EPS_ID, None, f"several columns may name the episode of a row: {reason}", [*both, *candidates])
     elif time is not None and t is not None and values.is_time(guess.column(time)):
-        apart = values.apart_at_one_time(guess.rows, guess.left, t)
-        if len(apart) == 1 and (arrow.is_text(guess.column(apart[0]).type) or has_word(apart[0], (*ID_WORDS, *THING_WORDS))):
+        apart = [name for (name,) in values.apart_at_one_time(guess.rows, guess.left, t)]
+        may_name = [name for name in guess.left if arrow.is_text(guess.column(name).type) or name in named_so]
+        if len(apart) == 1 and apart[0] in may_name:
             guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time", is_sure=False)
         elif apart:
-            guess.take(
-                columns.EPS_ID,
-                None,
-                "several columns may name the episode of a row: each tells apart the rows of one time",
-                apart,
-            )
+            reason = "several columns may name the episode of a row: each tells apart the rows of one time"
+            guess.take(columns.EPS_ID, None, reason, apart)
+        elif both := _together(guess, may_name, t):
+            reason = "no column names the episode of a row: these together tell apart the rows of one time"
+            guess.take(columns.EPS_ID, None, reason, both)
+
+
+def _together(guess: Guess, names: Sequence[str], t: np.ndarray) -> list[str]:
+    """Pairs of columns that tell apart the rows of one time where neither does, as a mapping names them."""
+    if values.apart_at_one_time(guess.rows, names, t):
+        return []
+    return [f"[{', '.join(both)}]" for both in values.apart_at_one_time(guess.rows, names, t, several=2)]
 
 
 def _pairs(guess: Guess) -> None:

@@ -129,20 +129,6 @@ def _refused(values: np.ndarray, bad: np.ndarray, message: Callable[[Any], str],
     return SchemaError(next(iter(rows.values())), column=column).with_rows(rows)
 
 
-def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
-    """Text out of whatever names episodes or agents; NaN, which some programs write for what is missing, is null."""
-    values = column.combine_chunks()
-    try:
-        if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_nan(values), None, values)
-        names = values.cast(pa.string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(f"Column {name!r} has type {column.type}, which cannot be an id.") from error
-    if not nullable and (names.null_count or pc.any(pc.equal(names, "")).as_py()):
-        raise SchemaError(f"Column {name!r} is null, NaN or empty; every step has to belong to an episode.")
-    return names
-
-
 def nanoseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
     """(N, 1) int64, since 1970 out of timestamps and dates, or of durations; not (N,), for times do not number steps."""
     check_no_nulls(column, name)

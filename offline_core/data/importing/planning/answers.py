@@ -57,7 +57,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             if decision.name == columns.OBS:  # after the actions, which are not observed
                 decision = next((other for other in undecided if other.name == columns.ACTIONS), decision)
             answer = _answer(decision, refused, ask)
-            others = [name for name in decision.candidates if name != "single_step"]
+            others = [name for name in decision.candidates if name != "single_step" and not name.startswith("[")]
             known = [*dict.fromkeys([*(column.name for column in plan.columns), *others])]
             structs = {column.name for column in plan.columns if column.type.startswith("struct of")}
             refused = _why_not(decision, answer, known, structs, config.mapping)
@@ -116,7 +116,7 @@ def _answer(decision: Decision, refused: str, ask: Callable[[str, list[str]], st
     question = f"{f'{refused} ' if refused else ''}{decision.name}: {decision.question}"
     if decision.name == columns.REWARDS:
         question += "; or an expression, such as revenue - cost"
-    if decision.name in (columns.OBS, columns.ACTIONS) and len(decision.candidates) > 1:
+    if decision.name in (columns.OBS, columns.ACTIONS, columns.EPS_ID) and len(decision.candidates) > 1:
         question += "; several names have commas between them"
     if decision.name != columns.OBS or len(decision.candidates) < 2:
         return ask(question, decision.candidates)

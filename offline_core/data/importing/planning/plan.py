@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from offline_core.data.episodes import columns
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.names import CANONICAL, named, plain
 from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.formats.sources.step_reader import Unreadable, notes_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.mapping import REQUIRED
+from offline_core.data.importing.mapping import REQUIRED, sources_of
 from offline_core.data.importing.planning.proposal import Proposal, of_episodes, proposed
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
 from offline_core.data.importing.planning.sample import SourceSample, rows_of, sampled
 from offline_core.data.importing.planning.schema import Column, columns_of, shown
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, tried
+from offline_core.data.importing.reading import Source
+from offline_core.data.importing.recognised import MIN_NAME
 from offline_core.data.importing.report import QUARANTINE_ADVICE
 from offline_core.data.importing.roles import in_order
 from offline_core.errors import EmptyDatasetError, OfflineError, SchemaError
@@ -79,6 +84,51 @@ def settled(
             said = said.removesuffix(QUARANTINE_ADVICE)
         error.args = (masked_text(f"{said}\n{advice}"),)
     raise error
+
+
+def named_otherwise(config: ImportConfig, source: Source, output: str) -> tuple[ImportConfig, list[str]]:
+    """(the parameters that a plan proposes, a sentence on each choice) where ids or steps have another name than ours.
+
+    Without them rows would stay in the order of the files, and episodes would begin where another ends. Parameters stay as
+    they are where a plan cannot tell whether the columns are such: a column that is mapped to another name is none.
+
+    Raises:
+        SchemaError: The plan is a guess, which the message has as YAML.
+    """
+    there = () if source.uses_ray or source.episode_files else _first_names(source.readers)
+    if not (named_so := _named_otherwise(config, there)):
+        return config, []
+    try:
+        plan = plan_import(config, source=source.paths, is_taken=True)
+    except (OfflineError, pa.ArrowException):  # which the import says
+        return config, []
+    if not plan.is_ready or not {role.name for role in plan.roles if role.needs_mapping} & named_so.keys():
+        return config, []
+    if not plan.is_guess:
+        return plan.config.having("unreadable", config.unreadable), plan.choices
+    said = " and ".join(f"{name} is named like {role}" for role, name in named_so.items())
+    other = next(iter(named_so.values()))
+    raise SchemaError(
+        f"{source.uri}: {said}. If it is none, map it to another name: mapping: {{{other}_of_source: {other}}}.\n"
+        f"{plan.advice(output)}"
+    )
+
+
+def _first_names(readers: Sequence[StepReader]) -> list[str]:
+    """The columns of the first file that has rows."""
+    tables = (table for reader in readers for table in FirstRows.of(reader).tables)
+    return next((table.column_names for table in tables), [])
+
+
+def _named_otherwise(config: ImportConfig, there: Collection[str]) -> dict[str, str]:
+    """What is named like an id of episodes or a step, by its role, where only this role is missing and the order needs it."""
+    needed = {"stored": (columns.EPS_ID,), "single_step": ()}.get(config.episodes.order, (columns.EPS_ID, columns.T))
+    known = {CANONICAL.get(name, name) for name in config.mapping} | {*there}
+    if not {*REQUIRED} <= known:  # without which an import asks for all that it needs
+        return {}
+    mapped = {*sources_of(config.mapping, config.mapping)}
+    left = [name for name in there if name not in mapped and len(plain(name)) >= MIN_NAME]
+    return {role: names[0] for role in needed if role not in known and (names := named(role, left))}
 
 
 def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import SampleRows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
-from offline_core.data.importing.mapping import REQUIRED
+from offline_core.data.importing.mapping import REQUIRED, sources_of
 from offline_core.data.importing.planning import episodes
 from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
@@ -278,7 +278,7 @@ def _with_read_numbers(plan: Proposal, rows: SampleRows) -> Proposal:
     """Add expressions that read texts such as `86,80 €` as numbers, where these can be nothing else."""
     names, declared = rows.table.column_names, plan.config.columns
     used = {name for expression in declared.computed.values() for name in names_in(expression)} | {*declared.encode}
-    ids = {*named(columns.EPS_ID, names), plan.config.mapping.get(columns.EPS_ID)}
+    ids = {*named(columns.EPS_ID, names), *sources_of(plan.config.mapping, [columns.EPS_ID])}
     read = dict[str, str]()
     for name in names:
         made = f"{name}_number"

@@ -151,9 +151,14 @@ class ImportPlan(BaseModel):
     @property
     def is_certain(self) -> bool:
         """Nothing is left to decide, no column may be another one as well, no row is left out, and no rule is guessed."""
-        is_guessed = not self.chosen.keys() <= _CERTAIN or any(role.candidates or not role.is_sure for role in self.roles)
         is_left_out = self.config.unreadable == "quarantine" and "unreadable" not in self.chosen  # as the caller wants it
-        return self.is_ready and not is_guessed and (is_left_out or not self.refused)
+        return self.is_ready and not self.is_guess and (is_left_out or not self.refused)
+
+    @property
+    def is_guess(self) -> bool:
+        """A column may be another one as well, or a rule of episodes is guessed."""
+        is_chosen = self.chosen.keys() - _CERTAIN - {"unreadable"}
+        return bool(is_chosen) or any(role.candidates or not role.is_sure for role in self.roles)
 
     @property
     def unmapped(self) -> list[str]:
@@ -455,7 +460,8 @@ def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
 
 def _undecided(name: str, question: str, candidates: list[str]) -> str:
     """A comment that becomes a parameter without its first sign: the likeliest candidate, or all for what is a vector."""
-    value = _flow(candidates if name == columns.OBS else candidates[0]) if candidates else "?"
+    first = candidates[0] if candidates else "?"
+    value = _flow(candidates) if candidates and name == columns.OBS else first if first.startswith("[") else _flow(first)
     others = candidates[1:] if name != columns.OBS else []
     more = f"; or {', '.join(others)}" if others else ""
     return "  " + _one_line(f"# {name}: {value}   # to decide: {question}{more}")
