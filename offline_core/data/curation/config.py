@@ -51,7 +51,8 @@ class PruningConfig(Config):
     )
     where_steps: str | None = Field(
         None,
-        description="SQL condition on the columns of a step: t < 100 and obs[1] > 0. Subscripts count from 1, through all "
+        description="SQL condition on the columns of a step, also by their names in an imported log: t < 100 and obs[1] > 0, "
+        "price = 'low'. Subscripts count from 1, through all "
         'axes; parts of composite spaces are "obs/position". Aggregates are those of an episode. Each unbroken run of steps '
         "that meet it becomes a piece of its episode; NaN meets no condition. Reads the data.",
     )

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from offline_core.data.curation.pieces import as_series
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes import Episode, EpisodeBatch, columns, nested
+from offline_core.data.episodes.batch import step_column
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
 
 UNKNOWN = "(no known category)"
 """The text of what an encoding's `other` stands for: no label, so that a real one called other is another value."""
+
+
+def as_series(values: np.ndarray) -> pl.Series:
+    """Numbers with axes as lists, in C order: only those take subscripts."""
+    if values.dtype.kind == "U":
+        return pl.Series(values.tolist())
+    if values.ndim == 1:
+        return pl.Series(np.ascontiguousarray(values))
+    return pl.Series(np.ascontiguousarray(values).reshape(len(values), -1)).arr.to_list()
+
+
+def step_words(episodes: Sequence[Episode], dataset: Dataset, *, action: str | None = None) -> dict[str, pl.Series]:
+    """What is seen and done at the steps, by the names and in the values of the log that was imported.
+
+    Arguments:
+        action: what the actions are called there; None: as the import that made choices of them says.
+    """
+    made_of, space = dataset.manifest.input_columns, dataset.spaces[1]
+    series = {**columns_of(step_column(episodes, columns.OBS), made_of)}
+    name = action if made_of is None or made_of.action is None else made_of.action
+    actions = step_column(episodes, columns.ACTIONS)
+    if name and isinstance(actions, np.ndarray):
+        labels = None if made_of is None else made_of.labels
+        start = int(getattr(space, "start", 0))
+        series[name] = as_series(actions) if labels is None else pl.Series(np.asarray(labels)[actions - start].tolist())
+    return series
 
 
 def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[str, pl.Series]:

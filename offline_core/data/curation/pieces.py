@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from offline_core.data.curation.condition import Condition, without_nan
+from offline_core.data.curation.observed import as_series, step_words
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.writer import EpisodeWriter
-from offline_core.data.episodes import Episode, nested
+from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.batch import STEP_NAMES, step_column
 from offline_core.errors import SchemaError
 from offline_core.runtime.progress import progress
@@ -42,28 +43,33 @@ def write_pieces(
         DataError: an episode cannot be read; the message names it.
     """
     without = 0
-    needed = None if names is None else [*names, *where_steps.names]
+    needed = None if names is None else [*names, *where_steps.names, columns.OBS, columns.ACTIONS]
     with progress(int(keep.sum()), what="prune", unit="episode") as bar:
         for group, numbers in source.indexed_row_groups(index):
             if not keep[numbers].any():
                 continue
             some = group.episodes(needed, only=keep[numbers])
-            split_episodes = [pieces(episode, kept) for episode, kept in zip(some, kept_steps(some, where_steps), strict=True)]
+            kept = kept_steps(some, where_steps, source)
+            split_episodes = [pieces(episode, steps) for episode, steps in zip(some, kept, strict=True)]
             writer.write([_projected(piece, names) for parts in split_episodes for piece in parts])
             without += split_episodes.count([])
             bar.update(len(some))
     return without
 
 
-def kept_steps(episodes: Sequence[Episode], where_steps: Condition) -> list[np.ndarray]:
+def kept_steps(episodes: Sequence[Episode], where_steps: Condition, dataset: Dataset) -> list[np.ndarray]:
     """For each episode (T,) booleans: its steps that meet the condition; those where a NaN leaves it open do not.
+
+    Arguments:
+        where_steps: names columns of steps, and those of the log from which the import made observations and choices.
 
     Raises:
         ConfigError: the condition names an unknown column, or gives no answer for a step.
         SchemaError: the episodes do not agree on the shape of a column it names.
     """
     lengths = [len(episode) for episode in episodes]
-    frame = step_frame(episodes, where_steps)
+    is_stored = all(where_steps.names <= {*STEP_NAMES, *episode.extras} for episode in episodes)
+    frame = step_frame(episodes, where_steps, None if is_stored else step_words(episodes, dataset))
     unknown = where_steps.met(frame, within=EPISODE).is_null()
     if unknown.any():
         step = int(unknown.arg_true()[0])
@@ -107,15 +113,6 @@ def pieces(episode: Episode, keep: np.ndarray) -> list[Episode]:
     edges = np.flatnonzero(np.diff(keep, prepend=False, append=False)).reshape(-1, 2)
     runs = [episode.slice(start, stop) for start, stop in edges.tolist()]
     return runs[:1] + [replace(run, eps_id=f"{run.eps_id}@{run.t_started}") for run in runs[1:]]
-
-
-def as_series(values: np.ndarray) -> pl.Series:
-    """Numbers with axes as lists, in C order: only those take subscripts."""
-    if values.dtype.kind == "U":
-        return pl.Series(values.tolist())
-    if values.ndim == 1:
-        return pl.Series(np.ascontiguousarray(values))
-    return pl.Series(np.ascontiguousarray(values).reshape(len(values), -1)).arr.to_list()
 
 
 def _projected(episode: Episode, names: Sequence[str] | None) -> Episode:

@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=16,
+    version=17,
     after="record",
     arguments=(
         Argument(
@@ -110,7 +110,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         imported = outcome.imported.model_copy(update={"settled": of_settled(asked, config)})
         if outcome.counts.episodes == 0:
             remove_late(root, [*outcome.imported.cuts, *outcome.imported.left_out])
-            reasons = reasons_for_none(outcome.counts, outcome.findings.unreadable, config, outcome.quarantine)
+            reasons = reasons_for_none(outcome.counts, outcome.findings, config, outcome.quarantine)
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {outcome.counts}. No version was committed.{said}")
         example = next(part.episode for part in outcome.written if part.episode is not None)

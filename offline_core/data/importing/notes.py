@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import yaml
@@ -12,11 +11,15 @@ import yaml
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import is_minimised
-from offline_core.data.formats.sources.step_reader import Recognised, Unreadable
+from offline_core.data.formats.sources.step_reader import Recognised
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.report import Counts
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.times import above
 from offline_core.data.inputs.row_steps import as_sql
+from offline_core.runtime.units import count_text
+
+MAX_REASONS = 3
+"""So many reasons are told of what could not be read."""
 
 
 def yaml_line(value: Mapping[str, Any]) -> str:
@@ -31,31 +34,22 @@ def negated(source: str, taken: Collection[str]) -> dict[str, str]:
     return {name: f"-{as_sql(source)}"}
 
 
-def notes_on(counts: Counts, statistics: Statistics, rewards: str | list[str] | None) -> list[str]:
-    """The notes on ends, times, clipped actions and rewards.
-
-    Arguments:
-        rewards: what the mapping makes rewards of.
-    """
+def notes_on(counts: Counts, statistics: Statistics, config: ImportConfig) -> list[str]:
+    """The notes on ends, times, clipped actions and rewards."""
     return [
-        *_notes_on_ends(counts, statistics),
+        *_notes_on_ends(counts, statistics, config),
         *_notes_on_times(counts),
         *_notes_on_clipped(counts, statistics),
         *_notes_on_rewards(statistics),
-        *_notes_on_costs(statistics, rewards),
+        *_notes_on_costs(statistics, config.mapping.get(columns.REWARDS)),
     ]
 
 
-def reasons_for_none(
-    counts: Counts, unreadable: Sequence[Unreadable], config: ImportConfig, quarantine: str | None
-) -> list[str]:
+def reasons_for_none(counts: Counts, findings: Findings, config: ImportConfig, quarantine: str | None) -> list[str]:
     """Say why an import gives no episode, as far as known, and what to do."""
-    reasons = []
-    if unreadable:
-        (reason, most), *others = Counter(str(failure.error) for failure in unreadable).most_common()
-        more = f", and {len(others):,} other reasons" if others else ""
-        reasons.append(f"Of what cannot be read most ({most:,} of {len(unreadable):,}) has this reason{more}: {reason}")
-        reasons.append(f"The first is {unreadable[0].place}; all are listed in {quarantine}.")
+    reasons = notes_on_unreadable(findings)
+    if reasons:
+        reasons.append(f"All are listed in {quarantine}.")
     if config.episodes.incomplete == "drop" and counts.dropped_steps:
         has_no_ends = counts.open_ends >= counts.dropped_episodes and not counts.terminations
         why = "no step ends an episode" if has_no_ends else "without an end, or with steps missing"
@@ -66,7 +60,15 @@ def reasons_for_none(
     return reasons
 
 
-def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
+def notes_on_unreadable(findings: Findings) -> list[str]:
+    """Say why rows and files could not be read: the most frequent reasons, a sentence or more each."""
+    reasons = findings.reasons
+    others = [reason.rows + reason.files for reason in reasons[MAX_REASONS:]]
+    more = [f"{sum(others):,} more could not be read, for {count_text(len(others), 'other reason')}."] if others else []
+    return [*map(str, reasons[:MAX_REASONS]), *more]
+
+
+def _notes_on_ends(counts: Counts, statistics: Statistics, config: ImportConfig) -> list[str]:
     """Sentences on ends that are not what they were in the source; none if all are."""
     notes = list[str]()
     ends = counts.terminations - counts.time_limits
@@ -97,10 +99,11 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             "twice; a pruning with drop_duplicates: true leaves them out."
         )
     if counts.lone_rows:
-        notes.append(
+        said = (
             f"{counts.lone_rows:,} rows are an episode each that terminates, as a click or an offer is: nothing says what "
             "follows. If something does, map it to new_obs, or what says where episodes end to dones or eps_id."
         )
+        notes.append(Recognised(said) if config.episodes.order == "single_step" else said)
     elif counts.repeated_last_obs:
         known = (
             f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"

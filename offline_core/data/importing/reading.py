@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from offline_core.data.datasets.about import About
 from offline_core.data.datasets.manifest import FileEntry, Parent
 from offline_core.data.datasets.statistics import Statistics
-from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
@@ -25,7 +24,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
-from offline_core.data.importing.notes import notes_on
+from offline_core.data.importing.notes import notes_on, notes_on_unreadable
 from offline_core.data.importing.report import Counts, Findings, list_unreadable
 from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
@@ -135,8 +134,8 @@ class Read:
     def notes(self, source: Source, config: ImportConfig) -> list[str]:
         """Sentences on where it guessed, and what it changed."""
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
-        of_counts = notes_on(self.counts, self.statistics, config.mapping.get(columns.REWARDS))
-        return [*self.findings.notes, *of_counts, *self.actions.notes(), *own]
+        of_counts = notes_on(self.counts, self.statistics, config)
+        return [*notes_on_unreadable(self.findings), *self.findings.notes, *of_counts, *self.actions.notes(), *own]
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -142,6 +143,12 @@ def _words(name: str, count: float) -> str:
     return words.removesuffix("s") if count == 1 and not words.endswith("obs") else words
 
 
+_VALUE = re.compile(
+    r"(?:, such as|says|holds|has the time|as long as the others:) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)"
+    r"|the step (?:at )?[-\d:. ]+ of episode .*? and row \d+ of \S+"
+)
+
+
 @dataclass
 class Late:
     """What became of stored episodes, by ids of the source."""
@@ -173,6 +180,20 @@ class Place(NamedTuple):
     row: int
     eps_id: str | None = None
     """The id in the source; None: it may be of any episode."""
+
+
+class Reason(NamedTuple):
+    """Why something could not be read."""
+
+    first: Unreadable
+    rows: int
+    files: int
+    """Files, and ends of files, of which it is not known how many rows they have."""
+
+    def __str__(self) -> str:
+        """Two sentences."""
+        what = (count_text(count, noun) for count, noun in ((self.rows, "row"), (self.files, "file")) if count)
+        return f"{' and '.join(what)} could not be read: {str(self.first.error).removesuffix('.')}. First: {self.first.place}."
 
 
 @dataclass
@@ -211,6 +232,19 @@ class Findings:
         self.cuts += other.cuts
         self.left_out += other.left_out
         return self
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """Why rows and files cannot be read, the most frequent reason first.
+
+        Errors that only name other values or rows are one reason.
+        """
+        by_kind = dict[str, Reason]()
+        for failure in self.unreadable:
+            kind = _VALUE.sub("", str(failure.error))
+            first, rows, files = by_kind.get(kind, Reason(failure, 0, 0))
+            by_kind[kind] = Reason(first, rows + failure.rows, files + (failure.rows == 0))
+        return sorted(by_kind.values(), key=lambda reason: -reason.rows - reason.files)
 
     def refuse(self, rows: Unreadable) -> None:
         """List rows that cannot be read, or raise their error with its place."""
@@ -280,7 +314,8 @@ class ImportResult(Result):
     def card(self) -> Card:
         counts = self.counts
         steps, episodes = count_text(counts.steps, "step"), count_text(counts.episodes, "episode")
-        told = f"{count_text(counts.rows, 'row')} became {steps} of {episodes}"
+        stored = f" and {counts.stored_rows:,} stored before" if counts.stored_rows else ""
+        told = f"{count_text(counts.rows, 'row')}{stored} became {steps} of {episodes}"
         if counts.duplicates:
             told += f"; {count_text(counts.duplicates, 'row')} came again"
         is_part = bool(counts.quarantined_rows + counts.quarantined_files)

@@ -79,6 +79,7 @@ class Guess:
 
     rows: SampleRows
     roles: dict[str, Role] = field(default_factory=dict)
+    is_single: bool = False
 
     @property
     def left(self) -> list[str]:
@@ -106,14 +107,17 @@ class Guess:
         return None if time is None else values.numbers(self.column(time), may_be_time=True)
 
 
-def guessed(rows: SampleRows, mapping: Mapping[str, str | list[str]], changed: Collection[str]) -> Guess:
+def guessed(
+    rows: SampleRows, mapping: Mapping[str, str | list[str]], changed: Collection[str], *, is_single: bool = False
+) -> Guess:
     """Return the roles that are mapped or guessed, and the others of `REQUIRED`, with candidates.
 
     Arguments:
         mapping: the declared roles.
         changed: columns that are computed or changed before the mapping.
+        is_single: each row is declared an episode.
     """
-    guess = Guess(rows)
+    guess = Guess(_with_ids_inside(rows), is_single=is_single)
     for name, source in mapping.items():
         target = CANONICAL.get(name, name)
         guess.roles[target] = Role(name=target, source=source, reason="given", is_given=True)
@@ -136,6 +140,17 @@ def guessed(rows: SampleRows, mapping: Mapping[str, str | list[str]], changed: C
         at_ends = [name for name in named_so if _is_at_ends(guess, guess.column(name))]
         guess.roles[columns.REWARDS] = reward.model_copy(update={"at_ends": at_ends})
     return guess
+
+
+def _with_ids_inside(rows: SampleRows) -> SampleRows:
+    """The rows with the ids inside structs as columns, by their dotted names, as `match.id`."""
+    table = rows.table
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        for number, child in enumerate(kind if pa.types.is_struct(kind) else ()):
+            if has_word(child.name, ID_WORDS) and "." not in child.name and not pa.types.is_nested(child.type):
+                table = table.append_column(f"{name}.{child.name}", pc.struct_field(table[name], number))
+    return SampleRows(table, rows.file)
 
 
 def in_order(roles: Mapping[str, Role]) -> list[Role]:
@@ -339,7 +354,7 @@ def _probability(guess: Guess) -> None:
         return
     actions = guess.source_of(columns.ACTIONS)
     is_choice = actions is not None and (values.is_text(guess.column(actions)) or values.is_whole(guess.column(actions)))
-    is_single = has_single_steps(guess.roles)
+    is_single = guess.is_single or has_single_steps(guess.roles)
     known = [([*PROBABILITY_NAMES] if is_single else [name for name in PROBABILITY_NAMES if len(name) > 1], 1.0)]  # p: pressure
     known += [([*DENSITY_NAMES], np.inf)] * (is_single and not is_choice)
     for names, most in known:
@@ -372,7 +387,7 @@ def _the_rest(guess: Guess) -> None:
     taken = {source for role in guess.roles.values() for source in role.sources}
     left = [name for name in kinds if name not in taken and kinds[name].null_count <= MAX_NULLS * len(guess.rows)]
     at_ends = [name for name in kinds if name not in {*taken, *left} and is_outcome(name) and _is_at_ends(guess, kinds[name])]
-    vectors = [name for name in left if name in vectors]
+    vectors = [name for name in left if name in vectors or ("." in name and values.is_sure_vector(kinds[name]))]
     done = [name for name in left if "." not in name or plain(name.partition(".")[0]) not in SYNONYMS[columns.OBS]]
     single = [name for name in done if _is_number(kinds[name])]
     words = [name for name in done if values.is_choice(kinds[name]) or pa.types.is_boolean(kinds[name].type)]
@@ -404,7 +419,7 @@ def _the_rest(guess: Guess) -> None:
 
 
 def _fields(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-    """The numbers and categories inside a struct, by their dotted names; any other column by its own."""
+    """The numbers, vectors and categories inside a struct, by their dotted names; any other column by its own."""
     if not pa.types.is_struct(column.type):
         return {name: column}
     fields = dict[str, pa.ChunkedArray]()
@@ -412,7 +427,8 @@ def _fields(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
         inside = pc.struct_field(column, number)
         if "." in child.name:  # its dotted name would be that of another field
             continue
-        if pa.types.is_struct(child.type) or _is_number(inside) or values.is_category(inside):
+        is_observed = _is_number(inside) or values.is_sure_vector(inside) or values.is_category(inside)
+        if pa.types.is_struct(child.type) or is_observed:
             fields |= _fields(f"{name}.{child.name}", inside)
     return fields
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.observed import columns_of
-from offline_core.data.curation.pieces import EPISODE, as_series, step_frame
+from offline_core.data.curation.observed import as_series, step_words
+from offline_core.data.curation.pieces import EPISODE, step_frame
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
-from offline_core.data.episodes import Episode, columns
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.batch import step_column
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
@@ -115,28 +114,13 @@ def paid(dataset: Dataset, guardrail: Guardrail) -> np.ndarray:
         names = {column: source_name(history, column) for column in (columns.ACTIONS, columns.REWARDS)}
         for group in dataset.row_groups():
             if episodes := group.episodes():
-                rows = step_frame(episodes, condition, _words(episodes, dataset, names))
+                words = step_words(episodes, dataset, action=names[columns.ACTIONS])
+                rewards = step_column(episodes, columns.REWARDS)
+                if names[columns.REWARDS] and isinstance(rewards, np.ndarray):
+                    words[names[columns.REWARDS]] = as_series(rewards)
+                rows = step_frame(episodes, condition, words)
                 payments[step : step + len(rows)] = condition.numbers(rows, within=EPISODE)
                 step += len(rows)
     except ConfigError as error:
         raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error
     return payments
-
-
-def _words(episodes: Sequence[Episode], dataset: Dataset, names: Mapping[str, str]) -> dict[str, pl.Series]:
-    """What is seen, done and paid at the steps, by the names and in the values of the log that was imported.
-
-    Arguments:
-        names: of actions and rewards there; empty: not known.
-    """
-    made_of, space = dataset.manifest.input_columns, dataset.spaces[1]
-    series = {**columns_of(step_column(episodes, columns.OBS), made_of)}
-    actions, rewards = step_column(episodes, columns.ACTIONS), step_column(episodes, columns.REWARDS)
-    action = names[columns.ACTIONS] if made_of is None or made_of.action is None else made_of.action
-    if action and isinstance(actions, np.ndarray):
-        labels = None if made_of is None else made_of.labels
-        start = int(getattr(space, "start", 0))
-        series[action] = as_series(actions) if labels is None else pl.Series(np.asarray(labels)[actions - start].tolist())
-    if names[columns.REWARDS] and isinstance(rewards, np.ndarray):
-        series[names[columns.REWARDS]] = as_series(rewards)
-    return series

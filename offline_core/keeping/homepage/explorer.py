@@ -157,7 +157,7 @@ def matching(
             episodes = [episode for episode in group.episodes() if len(episode)]
             if episodes:
                 has_steps = index[columns.LENGTH].gather(numbers).to_numpy() > 0
-                met[numbers[has_steps]] = [kept.any() for kept in kept_steps(episodes, where)]
+                met[numbers[has_steps]] = [kept.any() for kept in kept_steps(episodes, where, dataset)]
     else:
         where.require(columns.EPISODE_METADATA)
         names = [name for name in columns.EPISODE_METADATA if name in {*columns.EPISODE_SUMMARY, *where.names}]

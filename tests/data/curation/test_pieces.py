@@ -10,10 +10,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import offline_core as offline
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.pieces import pieces
 from offline_core.data.curation.prune import prune
@@ -212,3 +214,19 @@ def test_any_mask(masks: list[list[bool]], format: Format) -> None:
         same = whole.slice(piece.t_started, piece.t)
         assert replace(piece, eps_id=whole.eps_id) == same
         assert nested.equal(piece.observations, whole.observations[piece.t_started : piece.t + 1])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_steps_are_named_as_in_the_log_that_was_imported(tmp_path: Path, format: Format) -> None:
+    rows = pl.DataFrame({"day": [1] * 6, "hour": range(6), "temp": [19, 20, 21, 22, 23, 24], "reward": [0.5] * 6})
+    rows = rows.with_columns(place=pl.lit("cellar"), valve=pl.Series(["shut", "open"] * 3))
+    rows.write_csv(tmp_path / "log.csv")
+    mapping = {"obs": ["temp", "place"], "actions": "valve", "rewards": "reward", "eps_id": "day", "t": "hour"}
+    encode = {"place": {}, "valve": {"form": "index"}}
+    data = offline.import_data(
+        tmp_path / "log.csv", output=tmp_path / "data", mapping=mapping, columns={"encode": encode}, format=format
+    )
+    pruned = data.prune(output=tmp_path / "warm", where_steps="temp > 20 and valve = 'open' and place = 'cellar'")
+    assert [(piece.t_started, piece.observations[0, 0]) for piece in pruned] == [(3, 22.0), (5, 24.0)]
+    with pytest.raises(ConfigError, match=r"names the column 'tmp'\. Columns are .*truncateds, temp, place, valve"):
+        data.prune(output=tmp_path / "none", where_steps="tmp > 20")

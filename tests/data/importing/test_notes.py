@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import yaml
 
+import offline_core as offline
 from offline_core.errors import DataError, EmptyDatasetError
 from tests.data.importing.factories import ROWS, run_import, scattered, steps, without, write_rows
 
@@ -29,7 +32,7 @@ def test_no_end_at_all_is_why_all_are_dropped(tmp_path: Path, names: tuple[str, 
 def test_a_quarantine_of_all_rows_says_why(tmp_path: Path) -> None:
     source = scattered(tmp_path / "in", [row | {"rewards": "much"} for row in ROWS], 1)
     with pytest.raises(
-        EmptyDatasetError, match=r"\(21 of 21\) has this reason: .*'rewards'.*first is .*0\.parquet, row 0.*_quarantine"
+        EmptyDatasetError, match=r"21 rows could not be read: .*'rewards'.*First: .*0\.parquet, row 0.*_quarantine"
     ):
         run_import(source, tmp_path / "out", unreadable="quarantine")
 
@@ -189,3 +192,16 @@ def test_one_thing_is_told_as_one(tmp_path: Path) -> None:
     result, _ = run_import(tmp_path / "one.ndjson", tmp_path / "one")
     assert "1 row became 1 step of 1 episode." in str(result.card().sentence)
     assert str(result.counts).startswith("1 row, 1 step, 1 episode,")
+
+
+def test_why_rows_could_not_be_read_is_told_with_the_most_frequent_reasons_first(tmp_path: Path) -> None:
+    rows = [{"obs": [1.0], "actions": n % 2, "rewards": 0.5, "eps_id": str(n // 4), "t": n % 4} for n in range(40)]
+    for n in range(5, 9):
+        rows[n]["rewards"] = None
+    rows[20]["obs"] = [math.nan]
+    pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
+    data = offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", unreadable="quarantine")
+    first, second = data.result.notes[:2]
+    assert re.fullmatch(r"4 rows could not be read: Column 'rewards' .*\. First: .*log\.parquet, row 5\.", first)
+    assert re.fullmatch(r"1 row could not be read: .* First: .*log\.parquet, row 20\.", second)
+    assert f"! {first}" in data.result.card().terminal()

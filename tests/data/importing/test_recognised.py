@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import offline_core as offline
 from offline_core.data.formats.sources.names import CANONICAL
 from offline_core.data.importing.recognised import recognised, with_ends
 from offline_core.errors import DataError
@@ -167,3 +169,41 @@ def test_ids_that_are_mapped_keep_their_order(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "log.parquet", renamed(PAIR, {"terminateds": "done"}))
     _, found = run_import(source, tmp_path / "out")
     assert summary(found) == [("a", "a0 a1 a2", "T"), ("b", "b0 b1", "X")]
+
+
+def log(**more: list[Any]) -> pa.Table:
+    """Two episodes whose rows take turns, from the last step to the first."""
+    number = [n for n in (2, 1, 0) for _ in "ab"]
+    columns = {"obs": [float(n) for n in number], "actions": [0, 1] * 3, "rewards": [10.0 * n for n in number]}
+    return pa.table(columns | {"episode_id": ["a", "b"] * 3, "timestep": number} | more)
+
+
+def imported(tmp_path: Path, table: pa.Table, **config: Any) -> tuple[list[str], list[list[float]]]:
+    """Import a table; return the notes, and the rewards of each episode."""
+    pq.write_table(table, tmp_path / "log.parquet")
+    data = offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", **config)
+    return data.result.notes, [episode.rewards.tolist() for episode in data]
+
+
+def test_episodes_and_steps_of_other_names_are_taken_where_all_else_has_ours(tmp_path: Path) -> None:
+    notes, rewards = imported(tmp_path, log())
+    assert notes[:2] == ["eps_id is episode_id: another name for eps_id.", "t is timestep: another name for t."]
+    assert rewards == [[0.0, 10.0, 20.0]] * 2
+
+
+def test_a_guess_at_the_steps_is_asked_for_and_may_be_denied(tmp_path: Path) -> None:
+    table = log(timestep=[n for n in (3, 2, 1) for _ in "ab"])  # from which step they count is a guess
+    with pytest.raises(DataError, match=r"timestep is named like t.*\{episode_id_of_source: episode_id\}[\s\S]*first_t: 1"):
+        imported(tmp_path, table)
+    _, rewards = imported(tmp_path, table, mapping={"eps_id": "episode_id", "step_of_source": "timestep"})
+    assert rewards == [[20.0, 10.0, 0.0]] * 2
+    assert imported(tmp_path, table, mapping={"eps_id": "episode_id"}, episodes={"order": "stored"})[1] == rewards
+
+
+def test_several_columns_are_one_id(tmp_path: Path) -> None:
+    table = log(episode_id=["a", "a", "a", "a", "a/b", "a/b"], room=[1, 2, 1, 2, 1, 2])
+    pq.write_table(table, tmp_path / "log.parquet")
+    data = offline.import_data(
+        tmp_path / "log.parquet", output=tmp_path / "data", mapping={"eps_id": ["episode_id", "room"], "t": "timestep"}
+    )
+    assert sorted(episode.eps_id for episode in data) == ["a%2Fb/1", "a%2Fb/2", "a/1", "a/2"]

@@ -16,7 +16,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import ColumnMapping, observed_action
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.plan import plan_import
-from offline_core.data.importing.planning.proposal import EACH_FILE, name_of_files
+from offline_core.data.importing.planning.proposal import EACH_FILE, READ_TIME, name_of_files
 from offline_core.data.importing.planning.result import Decision, ImportPlan
 from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.row_steps import names_in
@@ -206,10 +206,8 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
         case "episodes":
             return config.adding("mapping", {columns.EPS_ID: names[0]})
         case "dates":
-            computed = {
-                name: re.sub("'[^']*'", f"'{names[0]}'", expression) for name, expression in config.columns.computed.items()
-            }
-            return config.having("columns.computed", computed)
+            expression = re.sub("'[^']*'", f"'{names[0]}'", config.columns.computed[READ_TIME])
+            return config.adding("columns.computed", {READ_TIME: expression})
         case name:
             is_vector = name == columns.OBS or len(names) > 1
             return config.adding("mapping", {name: names if is_vector else names[0]})

@@ -165,7 +165,10 @@ def _plan(paths: Sequence[str], sample: SourceSample, proposal: Proposal) -> Imp
         eps_ids=_first_ids(trial, sample),
         observation_space=space[0],
         action_space=space[1],
-        refused=[Refused(rows=rows, reason=reason, first=first) for reason, rows, first in trial.reasons],
+        refused=[
+            Refused(rows=reason.rows + reason.files, reason=str(reason.first.error), first=reason.first.place)
+            for reason in trial.findings.reasons
+        ],
         notes=[*dict.fromkeys([*proposal.notes, *trial.findings.notes, *_notes_of(sample)])],
         config=proposal.config,
     )

@@ -14,7 +14,16 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.names import ENDS, ID_WORDS, PROBABILITY_NAMES, has_word, named, plain
+from offline_core.data.formats.sources.names import (
+    DENSITY_NAMES,
+    ENDS,
+    ID_WORDS,
+    PROBABILITIES,
+    PROBABILITY_NAMES,
+    has_word,
+    named,
+    plain,
+)
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import SampleRows
@@ -126,7 +135,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
             table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])
             rows = SampleRows(table, rows.file)
     rows = rows.with_values
-    guess = guessed(rows, config.mapping, made.changed)
+    guess = guessed(rows, config.mapping, made.changed, is_single=config.episodes.order == "single_step")
     roles = plan.roles = guess.roles
     plan.columns += fields_of(dict.fromkeys(name for role in roles.values() for name in role.candidates), seen, rows)
     _set_format(plan, sample)
@@ -136,14 +145,14 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
         reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
         plan.set("episodes.order", "single_step", reason)
     plan.notes += _no_probabilities(plan)
-    row_id = _row_id(guess, sample)
-    readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, guess)
+    sign = _sign_of_choices(guess, sample)
+    readers = sample.readers if sign is not None else _with_file_ids(plan, sample, guess)
     mapping = {role.name: role.source for role in roles.values() if role.needs_mapping}
     if mapping:
         plan.config = plan.config.having("mapping", {**mapping, **config.mapping})
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
         if not _counts_anew(guess):
-            plan.decisions.append(_ends_to_decide(row_id, values.id_candidates(rows, guess.left, None)))
+            plan.decisions.append(_ends_to_decide(sign, values.id_candidates(rows, guess.left, None)))
             return plan
         step = roles[columns.T].sources[0]
         plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
@@ -251,17 +260,18 @@ def _names_few(column: pa.ChunkedArray) -> bool:
 
 
 def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
-    """Add an expression that reads dates that are not written by ISO 8601 as times, if no column is computed."""
-    names = rows.table.column_names
-    if {columns.T, READ_TIME} & plan.config.mapping.keys() or READ_TIME in names or plan.config.columns.computed:
+    """Add an expression that reads dates that are not written by ISO 8601 as times, unless another one reads them."""
+    names, computed = rows.table.column_names, plan.config.columns.computed
+    if {columns.T, READ_TIME} & plan.config.mapping.keys() or READ_TIME in {*names, *computed}:
         return plan
     if columns.T in names and not values.is_unread_time(rows.table[columns.T]):
         return plan
-    dated = [name for name in names if values.is_unread_time(rows.table[name])]
+    read = {name for expression in computed.values() for name in names_in(expression)}
+    dated = [name for name in names if name not in read and values.is_unread_time(rows.table[name])]
     for name in [*named(columns.T, dated), *dated]:
         if not (forms := date_formats(rows.table[name])):
             continue
-        plan.set("columns.computed", {READ_TIME: read_dates(name, forms[0])}, f"{name} holds dates, which it reads as times")
+        plan.add("columns.computed", {READ_TIME: read_dates(name, forms[0])}, f"{name} holds dates, which it reads as times")
         if name == columns.T:  # the texts need another name, or there would be two columns of that one
             mapping = {columns.T: READ_TIME, f"{columns.T}_as_text": columns.T, **plan.config.mapping}
             plan.set("mapping", mapping, "the times are read from the texts of t")
@@ -398,6 +408,22 @@ def _counts_anew(guess: Guess) -> bool:
     return len(np.unique(run)) > 1 and values.counted_from(t, run, guess.rows.file) is not None
 
 
+def _sign_of_choices(guess: Guess, sample: SourceSample) -> str | None:
+    """What says that each row may be a choice by itself, as the first half of a sentence; None if nothing does.
+
+    That is an id of its own, or what may be the probability of what was done: rows of a trajectory have none as a rule.
+    """
+    if (row_id := _row_id(guess, sample)) is not None:
+        return f"each row has its own {row_id}"
+    for name in guess.rows.table.column_names:
+        if plain(name) in (*PROBABILITIES, *DENSITY_NAMES):
+            numbers = values.numbers(guess.column(name))
+            most = np.inf if plain(name) in DENSITY_NAMES else 1.0
+            if numbers is not None and len(numbers) and ((numbers > 0) & (numbers <= most)).all():
+                return f"{name} may be the probability of what was done"
+    return None
+
+
 def _row_id(guess: Guess, sample: SourceSample) -> str | None:
     """A column that numbers choices, as those of tickets and orders do: another value in each row; None if there is none.
 
@@ -416,18 +442,19 @@ def _row_id(guess: Guess, sample: SourceSample) -> str | None:
     return None
 
 
-def _ends_to_decide(row_id: str | None, in_runs: list[str]) -> Decision:
+def _ends_to_decide(sign: str | None, in_runs: list[str]) -> Decision:
     """Ask where episodes end.
 
     Arguments:
+        sign: of choices.
         in_runs: columns that may name episodes: the rows of each value follow one another.
     """
-    if row_id is None:
+    if sign is None:
         question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
         return Decision(name="episodes", question=question, candidates=in_runs)
     question = (
-        f"each row has its own {row_id}, and nothing says which rows follow one another: single_step if each is a choice by "
-        "itself; each file if its rows follow one another; or the column that names their episodes"
+        f"{sign}, and nothing says which rows follow one another: single_step if each row is a choice by itself; each file if "
+        "its rows follow one another; or the column that names their episodes"
     )
     return Decision(name="episodes", question=question, candidates=["single_step", EACH_FILE])
 

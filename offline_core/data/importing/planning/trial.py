@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
@@ -27,7 +25,6 @@ from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
-_VALUE = re.compile(r"(?:, such as|says|holds|has the time|as long as the others:) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)")
 MAX_REFUSED_SHARE = 0.05
 """More of the rows are not left out without a decision, and more wrong values of a column are a mistake of the column."""
 NOWHERE = Location.on_disk(".")
@@ -54,20 +51,6 @@ class Trial:
         names = (failure.error.column for failure in self.findings.unreadable)
         rows = Counter(column for column in names if column is not None and column in probabilities)
         return {column: count for column, count in rows.items() if count > MAX_REFUSED_SHARE * self.counts.rows}
-
-    @property
-    def reasons(self) -> list[tuple[str, int, str]]:
-        """(why rows or files cannot be read, how many rows, the first place), the most frequent reason first.
-
-        Errors that only name other values of a column are one reason.
-        """
-        rows = Counter[str]()
-        first: dict[str, Unreadable] = {}
-        for failure in self.findings.unreadable:
-            kind = _VALUE.sub("", str(failure.error))
-            rows[kind] += max(1, failure.rows)
-            first.setdefault(kind, failure)
-        return [(str(first[kind].error), count, first[kind].place) for kind, count in rows.most_common()]
 
 
 def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
@@ -113,7 +96,7 @@ def _finished(trial: Trial) -> Trial:
     actions = ActionCounts()
     actions.add(trial.episodes)
     trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[0], statistics, actions)
-    trial.findings.note(*notes_on(trial.counts, statistics, trial.config.mapping.get(columns.REWARDS)), *doubts)
+    trial.findings.note(*notes_on(trial.counts, statistics, trial.config), *doubts)
     return trial
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 import offline_core as offline
@@ -194,3 +198,68 @@ def test_several_actions_and_a_reward_that_is_computed(tmp_path: Path) -> None:
     assert plan.is_ready and len(said) == 4
     assert plan.config.mapping["actions"] == ["set_a", "set_b"]
     assert plan.config.columns.computed[plan.config.mapping["rewards"]] == "-0.3 * kwh - discomfort"
+
+
+def _csv(path: Path, **columns: Sequence[Any]) -> str:
+    pl.DataFrame(columns).write_csv(path)
+    return str(path)
+
+
+def _first_of_all(questions: list[str]) -> Callable[[str, list[str]], str]:
+    """Answers each question by its first candidate, and keeps the questions."""
+
+    def ask(question: str, candidates: list[str]) -> str:
+        questions.append(f"{question} {candidates}")
+        return candidates[0]
+
+    return ask
+
+
+@pytest.mark.parametrize("by_time", [True, False])
+def test_columns_that_tell_rows_of_one_time_apart_together_are_one_id(tmp_path: Path, by_time: bool) -> None:
+    rows = [(hotel, room, hour) for hotel in ("Adler", "Bear") for room in ("single", "double") for hour in range(24)]
+    rows = sorted(rows, key=lambda row: row[2]) if by_time else rows
+    hotel, room, hour = zip(*rows, strict=True)
+    number = range(len(rows))
+    time = [f"{1 + h // 12:02d}.10.2025 {h % 12:02d}:00" for h in hour]
+    price, reward = [90 + 10 * (n % 4) for n in number], [n % 3 for n in number]
+    source = _csv(tmp_path / "log.csv", time=time, hotel=hotel, room=room, price=price, reward=reward)
+    questions = list[str]()
+    config = ImportConfig(columns={"computed": {"dear": "price > 100"}}, mapping={"obs": "dear", "actions": "price"})
+    *_, plan = asked(config, [source], _first_of_all(questions))
+    assert "these together tell apart the rows of one time" in questions[0] and "['[hotel, room]'" in questions[0]
+    assert plan.is_ready and plan.config.mapping["eps_id"] == ["hotel", "room"]
+    assert "strptime" in plan.config.columns.computed["iso_time"] and plan.config.columns.computed["dear"] == "price > 100"
+    data = offline.import_data(source, output=tmp_path / "data", config=plan.config)
+    assert sorted(episode.eps_id for episode in data)[0] == "Adler/double" and len(data) == 4
+
+
+@pytest.mark.parametrize("name", ["p", "density"])
+def test_rows_with_a_probability_are_asked_for_whether_they_are_choices(tmp_path: Path, name: str) -> None:
+    number = range(60)
+    time = [f"2026-03-0{1 + n // 40} 00:00:{n % 40:02d}" for n in number]
+    sources = []
+    for day in (0, 1):
+        own = [n for n in number if n // 40 == day]
+        columns = {"ts": [time[n] for n in own], "load": own, "price": [n % 3 + 1 for n in own]}
+        more = {name: [0.2 + n % 5 / 10 for n in own], "reward": [n % 7 / 2 for n in own]}
+        sources.append(_csv(tmp_path / f"{day}.csv", **columns, **more))
+    questions = list[str]()
+    config = ImportConfig(mapping={"obs": "load", "actions": "price"})
+    *_, plan = asked(config, sources, _first_of_all(questions))
+    assert f"{name} may be the probability of what was done" in questions[0] and "'single_step', 'each file'" in questions[0]
+    assert plan.is_ready and plan.config.episodes.order == "single_step" and plan.counts.episodes == 60
+    assert (plan.config.mapping.get("action_prob") == name) is (name == "p")  # a price of three levels has no density
+
+
+def test_ids_and_vectors_inside_records_are_candidates(tmp_path: Path) -> None:
+    rows = [
+        {"match": {"id": f"m{match}"}, "body": {"hp": 10 - turn, "at": [turn, match]}, "action": turn % 2, "won": 0}
+        for match in range(6)
+        for turn in range(8)
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    plan = plan_import(ImportConfig(), source=str(tmp_path / "log.jsonl"))
+    assert plan.config.mapping["eps_id"] == "match.id"
+    [observed] = [decision.candidates for decision in plan.decisions if decision.name == "obs"]
+    assert {"body.hp", "body.at"} <= {*observed} and "match.id" not in observed
