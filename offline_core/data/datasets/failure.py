@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, Field, ValidationError
 
 from offline_core.control_characters import visible
+from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.secrets import masked_text
@@ -24,6 +26,8 @@ class Failure(BaseModel):
     error: str = Field(description="Class and message.")
     may_pass: bool = Field(description="The same call may succeed later, with nothing changed.")
     failed_at: datetime
+    operation: Operation | None = Field(None, description="What it was to do; None: kept by an earlier version.")
+    parents: list[Parent] = Field([], description="Of what.")
 
     @property
     def sentence(self) -> str:
@@ -41,11 +45,17 @@ def error_text(error: BaseException) -> str:
     return visible(masked_text(f"{type(error).__name__}: {error}"))[:MOST_LETTERS]
 
 
-def keep_failure(folder: Location, error: Exception) -> None:
+def keep_failure(folder: Location, error: Exception, operation: Operation, parents: Sequence[Parent]) -> None:
     """Write why a run failed; a folder that cannot be written, or an error without a text, is no second error."""
     try:
         may_pass = getattr(error, "may_pass", False) is True
-        failure = Failure(error=error_text(error), may_pass=may_pass, failed_at=datetime.now(UTC))
+        failure = Failure(
+            error=error_text(error),
+            may_pass=may_pass,
+            failed_at=datetime.now(UTC),
+            operation=operation,
+            parents=[*parents],
+        )
         folder.child(FAILURE_FILE).write(with_checksum(failure.model_dump_json(indent=2)))
     except Exception as other:  # whatever the error's own text may raise
         log.info("%s does not say why its run failed: %s", folder.uri, other)

@@ -151,7 +151,7 @@ class StoredResult(Generic[Result]):
                 if is_held:
                     remove_partial_files_of_failed_run(self.folder)
                 if is_held and self.has_states and isinstance(error, Exception):
-                    keep_failure(self.folder, error)
+                    keep_failure(self.folder, error, begun.operation, begun.parents)
                 raise
             if not is_started:
                 raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")

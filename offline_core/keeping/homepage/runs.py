@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from offline_core.data.datasets.failure import Failure
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.judging.sweeps.result import RUNS, SweepResult
 from offline_core.keeping.homepage.briefs import algorithm_of
@@ -26,6 +27,8 @@ CURVES = {"episode_return_mean": "return", "loss": "loss", "held_out_loss": "hel
 _NO_CURVES = ("updates", "env_steps", "iteration")
 _ELSEWHERE = ("algorithm", "seed", "streamed")
 """Parameters that have a column of their own, or say nothing to people."""
+_KINDS = {"train_expert": "expert", "fine_tune": "fine-tuning"}
+"""What runs of stages are called; all others are trainings."""
 _LONGEST = 200
 """Letters of a value in the table."""
 
@@ -55,14 +58,30 @@ def runs_of(contents: PageContents) -> dict[str, dict[str, Any]]:
     read = contents.once if contents.root.is_local else contents.each  # elsewhere, what is new is in files beside it
     rows |= {posixpath.dirname(file) or ".": row for file, row in read(going_on, lambda file: _unfinished(contents, file))}
     for name, failure in contents.failures.items():
+        asked = _asked(contents, failure)
         at = {"status": "failed", "level": "bad", "told": failure.sentence, "made": minute(failure.failed_at)}
-        rows[name or "."] = {**_EMPTY, **rows.get(name or ".", {}), **at}
+        rows[name or "."] = {**_EMPTY, **rows.get(name or ".", {}), **asked, **at}
     for name, of_sweep in _failed(contents):
         rows[name] = {**of_sweep, **rows.get(name, {}), **{key: of_sweep[key] for key in ("setting", "seed", "called")}}
     for name, note in contents.notes.items():
         if (name or ".") in rows:
             rows[name or "."] = {**rows[name or "."], "note": note}
     return rows
+
+
+def _asked(contents: PageContents, failure: Failure) -> dict[str, Any]:
+    """What a run that failed was to do; nothing of one that an earlier version kept."""
+    if failure.operation is None:
+        return {}
+    config, kind = failure.operation.config, _KINDS.get(failure.operation.stage, "training")
+    versions = {parent.uri: f" v{parent.version}" for parent in failure.parents if parent.kind == "dataset"}
+    return {
+        "kind": kind,
+        "algorithm": algorithm_of(config, kind),
+        "dataset": ", ".join(f"{contents.name_of(uri)}{version}" for uri, version in versions.items()),
+        "seed": config.get("seed", 0),
+        "parameters": parameters_of(config),
+    }
 
 
 def _finished(contents: PageContents, name: str, row: Mapping[str, Any]) -> dict[str, Any]:

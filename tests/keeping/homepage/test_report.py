@@ -97,6 +97,8 @@ def test_a_training_that_failed_says_why_until_the_next_one_begins(root: Path, t
     run = dict(zip(data["runs"]["fields"], data["runs"]["rows"]["bad"], strict=True))
     told = "ConfigError: It has learned enough. password=***"
     assert (run["status"], run["level"], run["told"]) == ("failed", "bad", told)
+    assert (run["algorithm"], run["dataset"], run["seed"]) == ("bc", "recording v1", 0)
+    assert run["parameters"] == {"optimizer.max_epochs": 3}
     assert data["overview"]["failed"].keys() == {"bad"}
     assert [each.what for each in offline.list(runs, kind="training").entries if each.name == "bad"] == [f"failed: {told}"]
     assert card_at(str(runs / "bad")).headline == f"Failed: {told}"

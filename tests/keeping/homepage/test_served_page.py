@@ -11,6 +11,7 @@ import pytest
 
 import offline_core as offline
 from offline_core.data.datasets.failure import keep_failure
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.marks import read_marks
 from offline_core.data.store.location import Location
 from offline_core.errors import NonFiniteError
@@ -60,7 +61,9 @@ __all__ = ["browser"]
 def server(whole: Path, tmp_path: Path) -> Iterator[ReportServer]:
     shutil.copytree(whole, tmp_path / "runs")
     write_metrics(tmp_path / "runs/failed", 3)
-    keep_failure(Location.of(str(tmp_path / "runs/failed")), NonFiniteError("The loss is NaN at update 300."))
+    operation = Operation(name="train", config={"algorithm": "iql", "seed": 7, "optimizer": {"learning_rate": 3.0}})
+    failed = Location.of(str(tmp_path / "runs/failed"))
+    keep_failure(failed, NonFiniteError("The loss is NaN at update 300."), operation, [])
     with server_of(tmp_path / "runs") as server:
         yield server
 

@@ -8,7 +8,7 @@ const score = (run) => (run.return === null ? -Infinity : run.return);
 function runsTable(rows, options = {}) {
   const names = Object.keys(rows), runs = Object.values(rows), of = (key) => runs.map((run) => run[key]), labels = names.map((name, i) => labelOf(name, runs[i]));
   const columns = [
-    { name: "experiment", values: labels, class: "long", cell: (i) => (runs[i].status === "failed" && !Object.keys(runs[i].points).length ? broken(labels[i]) : el("a", { href: at("experiment", names[i]) }, broken(labels[i]))) },
+    { name: "experiment", values: labels, class: "long", cell: (i) => el("a", { href: at("experiment", names[i]) }, broken(labels[i])) },
     { name: "result", values: of("status"), cell: (i) => mark(runs[i].level, runs[i].status), class: "short" },
     { name: "greedy return", values: of("return"), number: true, cell: (i) => returned(runs[i].return, runs[i].episodes) },
     { name: "held-out loss", values: of("held_out"), number: true },
