@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
-from offline_core.runtime.reporting.card import Card
+from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.units import count_text, cut_text, size_text
 from offline_core.secrets import masked
 
@@ -271,10 +272,22 @@ class ImportPlan(BaseModel):
         return str(self)
 
     def _repr_html_(self) -> str:
-        rows: dict[str, Any] = {"verdict": self.verdict, "source": ", ".join(self.source), "format": self.format}
-        rows |= {role.name: f"{role.source} ({role.reason})" for role in self.roles}
-        rows |= {decision.name: decision.question for decision in self.decisions}
-        return Card("Import plan", rows).html(is_page=False)
+        roles = [[role.name, ", ".join(role.sources) or "to decide", role.reason] for role in self.roles]
+        card = Card(
+            "Import plan",
+            {"Source": ", ".join(self.source), "Format": self.format},
+            sentence=self.verdict,
+            word="Ready" if self.is_ready else "To decide",
+            verdict="good" if self.is_ready else "fair",
+            notes=self.notes,
+            sections=[
+                Section("To decide", [_asked(decision) for decision in self.decisions]),
+                Section("What the columns are taken for", columns=["", "column", "why"], rows=roles),
+                Section("Columns", columns=_COLUMN_HEAD, rows=[_column(column, self) for column in self.columns[:MAX_COLUMNS]]),
+                Section("Rows that cannot be imported", [*self.refusals][1:]),
+            ],
+        )
+        return f"{card.html(is_page=False)}<pre>{html.escape(self.yaml)}</pre>"
 
 
 def _head(plan: ImportPlan) -> Iterator[str]:
@@ -297,12 +310,14 @@ def _rows(plan: ImportPlan) -> Iterator[str]:
         yield from _table([[name, *(row[name] for row in plan.first_rows)] for name in names])
 
 
+_COLUMN_HEAD = ["name", "type", "nulls", "different", "least", "most", ""]
+
+
 def _columns(plan: ImportPlan) -> Iterator[str]:
     if not plan.columns:
         return
     yield "Columns"
-    head = ["name", "type", "nulls", "different", "least", "most", ""]
-    yield from _table([head, *(_column(column, plan) for column in plan.columns[:MAX_COLUMNS])])
+    yield from _table([_COLUMN_HEAD, *(_column(column, plan) for column in plan.columns[:MAX_COLUMNS])])
     if (more := len(plan.columns) - MAX_COLUMNS) > 0:
         yield f"  … and {more:,} more"
 

@@ -803,3 +803,12 @@ def test_a_counter_that_counts_down_is_not_taken_for_the_step_index(has_ids: boo
     assert (role.source, role.candidates) == ("cycle", [])
     with pytest.raises(errors.OfflineError, match=r"timestamp"):
         import_data(ImportConfig(), source=str(tmp_path / "down.parquet"), output=str(tmp_path / "out"))
+
+
+def test_a_notebook_shows_what_is_to_decide_the_columns_and_the_yaml(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "day,hour,x<b>,dose,gain\n" + "".join(f"{n // 4},{n % 4},{n},{n % 2},1\n" for n in range(12))
+    )
+    shown = plan_import(ImportConfig(), source=str(tmp_path / "log.csv"))._repr_html_()
+    assert "3 things to decide" in shown and "Candidates: dose" in shown and "x&lt;b&gt;" in shown and "<b>,dose" not in shown
+    assert "<pre># 3 things to decide" in shown and "eps_id: day" in shown
