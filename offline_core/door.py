@@ -69,7 +69,7 @@ Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
 class Dataset(datasets.Dataset):
     """One version of a dataset, opened: its manifest is read, its episodes are when they are asked for.
 
-    len(data), data[3], data[-1]                  episodes by number; data[10:20] is a view of some
+    len(data), data[3], data["17@2026"]           episodes by number or id; data[10:20] is a view of some
     for episode in data: …                        all of them, read one after the other
     data.sample(256, seed=0)                      steps, drawn from all alike, as numpy arrays
     data.to_torch(batch_size=256)                 each step once an epoch, as tensors
@@ -97,21 +97,25 @@ class Dataset(datasets.Dataset):
         return self.episodes()
 
     @overload
-    def __getitem__(self, index: int) -> Episode: ...
+    def __getitem__(self, index: int | str) -> Episode: ...
     @overload
     def __getitem__(self, index: slice) -> Episodes: ...
-    def __getitem__(self, index: int | slice) -> Episode | Episodes:
-        """Return one episode by its number, which may be negative, or a view of some; the last row groups stay in memory.
+    def __getitem__(self, index: int | str | slice) -> Episode | Episodes:
+        """Return one episode by its number, which may be negative, or its id, or a view of some.
+
+        The last row groups stay in memory.
 
         Raises:
             IndexError: There are not so many.
+            KeyError: There is none with this id.
             SchemaError: Files that were not imported.
             CorruptFileError, EpisodeError, UnsafeDataError: It cannot be read.
         """
         from offline_core.data.datasets.random_access import Episodes
 
         access = self._opened
-        return Episodes(access, range(len(access)), self.location.uri)[index]
+        numbers = access.number(index) if isinstance(index, str) else index
+        return Episodes(access, range(len(access)), self.location.uri)[numbers]
 
     @property
     def _opened(self) -> RandomAccess:

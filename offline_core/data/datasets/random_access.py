@@ -5,6 +5,7 @@ Only the row groups that are asked for are read. The last ones stay in memory, s
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from offline_core.runtime.prefetch import several
 
 ROW_GROUPS_HELD = 64
 """Row groups that all datasets together hold in memory; each has about 4 MiB before compression."""
+
+MOST_ALIKE = 10_000
+"""Ids among which one that is alike is looked for."""
 
 SAMPLED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS)
 """Columns of drawn steps, unless others are named."""
@@ -82,6 +86,19 @@ class RandomAccess:
             with within(uri=group.uri):
                 episode.validate()
         return episode
+
+    def number(self, eps_id: str) -> int:
+        """Return the number of the episode with an id.
+
+        Raises:
+            KeyError: There is none; the message has ids that are alike.
+        """
+        ids = self._dataset.index([columns.EPS_ID])[columns.EPS_ID]
+        if len(found := (ids == eps_id).arg_true()):
+            return int(found[0])
+        close = difflib.get_close_matches(eps_id, ids.head(MOST_ALIKE).to_list(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "table() lists them."
+        raise KeyError(f"{self._dataset.location.uri} has no episode {eps_id!r}; {hint}")
 
     def sample(self, size: int, rng: np.random.Generator, names: Sequence[str]) -> dict[str, Nested]:
         """Return columns of `size` steps, (size, …), each drawn from all steps alike; a step may come twice.

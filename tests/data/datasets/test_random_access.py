@@ -56,6 +56,13 @@ def test_an_episode_beyond_the_last_is_named_with_how_many_there_are(tmp_path: P
         data[5:5][0]
 
 
+def test_an_episode_is_had_by_its_id(tmp_path: Path) -> None:
+    data = opened(tmp_path)
+    assert data[data[7].eps_id].eps_id == data[7].eps_id
+    with pytest.raises(KeyError, match=rf"has no episode '{data[7].eps_id}x'; did you mean '{data[7].eps_id}'\?"):
+        data[f"{data[7].eps_id}x"]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_one_episode_reads_one_row_group_and_none_the_second_time(
     tmp_path: Path, format: Format, monkeypatch: pytest.MonkeyPatch
