@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=16,
+    version=17,
     after="record",
     arguments=(
         Argument(
