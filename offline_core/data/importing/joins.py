@@ -16,7 +16,6 @@ from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.texts import as_times
 from offline_core.data.inputs.row_steps import BadRow
 from offline_core.errors import ConfigError, SchemaError, first_line
-from offline_core.runtime.units import count_text
 
 _FOUND, _AT, _ROW = "_found_by_join", "_asof_of_join", "_row_of_join"
 """Columns while rows are joined."""
@@ -66,7 +65,7 @@ class OtherRows:
         assert isinstance(every, pl.DataFrame)
         rows = every.drop_nulls(join.key_columns)
         if lacking := len(every) - len(rows):
-            notes[f"{count_text(lacking, 'row')} without {' or '.join(join.key_columns)} left out of the join."] = None
+            notes[f"Rows of the join without {' or '.join(join.key_columns)} are left out: {lacking:,}."] = None
         if join.asof is not None:  # the same time may be written in two ways
             times, said = _clock(rows[join.asof], join, where)
             if said:

@@ -17,6 +17,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.times import above
 from offline_core.data.inputs.row_steps import as_sql
+from offline_core.runtime.units import count_text
 
 
 def yaml_line(value: Mapping[str, Any]) -> str:
@@ -80,6 +81,8 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             f"{counts.declared_ends:,} episodes terminate at their last row, as episodes.incomplete: end declares, and not all "
             "rows could be read: of an episode whose last row is one of those, the row before may count as its end."
         )
+    if counts.empty_rows:
+        notes.append(Recognised(f"Lines without any value are left out: {counts.empty_rows:,}."))
     if counts.final_observations:
         said = (
             f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
@@ -163,6 +166,11 @@ def _notes_on_times(counts: Counts) -> list[str]:
             f"{least if least == most else f'{least} to {most}'} (seconds, or the unit of t). If "
             f"{'this is no end' if counts.time_gaps == 1 else 'these are no ends'}, set a larger one: "
             f"episodes: {{max_gap: {above(counts.longest_time_gap):g}}}."
+        )
+    if counts.gaps and not counts.quarantined_rows:
+        notes.append(
+            f"Steps are missing at {count_text(counts.gaps, 'place')} within episodes, by t or by new_obs: what comes after is "
+            "a part of its own. If no step is missing there, correct t, or set episodes.order."
         )
     if counts.alternating_ids:
         notes.append(

@@ -20,6 +20,9 @@ from offline_core.runtime.sql import sql_expression
 LISTS = pa.list_(pa.float64())
 """Stands for lists of numbers of any depth."""
 
+NUMERIC_SHARE = 0.5
+"""A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
+
 _LIST = r"^\s*\[[\s\[]*[+-]?\.?\d"
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|NaN|inf)"
 _WRAPPED = r"^\s*(?:\w+\.)?(?:array|tensor)\s*\([\s\[(]*" + _NUMBER + r"[\s\d+\-.,eEnNaif\[\]()]*(?:,\s*\w+\s*=.*)?\)\s*$"
@@ -102,6 +105,15 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
         return True
     others = pc.match_substring_regex(texts, f"(?s){_WRAPPED}|{_TUPLE}|{_BARE}")
     return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
+
+
+def is_mostly_numbers(texts: pl.Series) -> bool:
+    """Whether they are texts of which so many are numbers that the others are wrong."""
+    if texts.dtype != pl.String:
+        return False
+    there = texts.replace("", None).drop_nulls()
+    numbers = there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null()
+    return bool(len(there)) and float(numbers.mean()) > NUMERIC_SHARE  # type: ignore[arg-type]
 
 
 def may_be_decimals(texts: pa.ChunkedArray) -> bool:

@@ -70,7 +70,7 @@ def test_times_of_a_join_that_cannot_be_read_are_refused(tmp_path: Path, times: 
 
 def test_rows_of_a_join_without_a_time_are_noted_and_those_of_the_source_are_bad(tmp_path: Path) -> None:
     other = others(tmp_path, ["2025-01-01", None, "2025-01-03"])
-    assert other.notes == ("1 row without when left out of the join.",)
+    assert other.notes == ("Rows of the join without when are left out: 1.",)
     found, missing, bad = other.joined(pl.DataFrame({"when": ["2025-01-02", "unknown", None, "2024-01-01"]}))
     assert (found["price"].to_list(), missing) == ([0, None, None, None], 1)
     assert [(row, str(error)) for row, error in bad] == [

@@ -8,6 +8,7 @@ import csv
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -245,6 +246,24 @@ def note_on_twice(names: Sequence[str]) -> str | None:
         return None
     shown = ", ".join(f"{name} (the next one is {again})" for name, again in repeated)
     return f"The header has columns of one name: {shown}."
+
+
+def note_on_repeated(file: Location) -> str | None:
+    """Return a sentence on names that the first object of a file of JSON has twice; None if there are none."""
+    repeated = list[str]()
+
+    def names(pairs: list[tuple[str, Any]]) -> None:
+        repeated.extend(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+
+    with contextlib.suppress(OSError, ValueError, RecursionError), file.filesystem.open_input_stream(file.path) as stream:
+        head = stream.read(HEAD_BYTES).decode("utf-8-sig", "replace").lstrip("[ \n\r\t")
+        json.JSONDecoder(object_pairs_hook=names).raw_decode(head)
+    if not repeated:
+        return None
+    return (
+        f"Objects of JSON have {' and '.join(dict.fromkeys(repeated))} twice, as the first one of a file does: the first value "
+        "is taken, where other programs take the last. Give each value a name of its own."
+    )
 
 
 def first_cells(file: Location, arguments: Mapping[str, Any]) -> dict[str, list[str]]:
