@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import yaml
 
 from offline_core.data.datasets.statistics import Statistics
@@ -18,6 +19,9 @@ from offline_core.data.importing.report import Counts
 from offline_core.data.importing.times import above
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.units import count_text
+
+NEARLY_ONE = 0.95
+"""Actions that are normalised to -1 to 1 come as near to both."""
 
 
 def yaml_line(value: Mapping[str, Any]) -> str:
@@ -44,6 +48,24 @@ def notes_on(counts: Counts, statistics: Statistics, rewards: str | list[str] | 
         *_notes_on_clipped(counts, statistics),
         *_notes_on_rewards(statistics),
         *_notes_on_costs(statistics, rewards),
+    ]
+
+
+def notes_on_units(statistics: Statistics, space: gym.Space[Any] | None) -> list[str]:
+    """A sentence if actions reach from -1 to 1, and no further, in a space that is wider; those of RLlib are told apart."""
+    every = statistics.columns or {}
+    known = every.get(columns.ACTIONS)
+    ends = [] if known is None else [number for number in (*known.min, *known.max) if number is not None]
+    if not ends or columns.WEIGHTS_SEQ_NO in every or not isinstance(space, gym.spaces.Box):
+        return []
+    is_wider = space.is_bounded() and (space.low < -1).all() and (space.high > 1).all()
+    least, most = min(ends), max(ends)
+    if not is_wider or not -1 <= least < -NEARLY_ONE or not NEARLY_ONE < most <= 1:
+        return []
+    return [
+        f"Actions reach from {least:.4g} to {most:.4g}, and the action space {space} is wider. If they are normalised, as a "
+        "policy gives them before they are scaled, what learns from them acts in the wrong unit: set recorded_action_range: "
+        "[-1, 1]."
     ]
 
 

@@ -25,7 +25,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
-from offline_core.data.importing.notes import notes_on
+from offline_core.data.importing.notes import notes_on, notes_on_units
 from offline_core.data.importing.report import Counts, Findings, list_unreadable
 from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
@@ -136,7 +136,9 @@ class Read:
         """Sentences on where it guessed, and what it changed."""
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
         of_counts = notes_on(self.counts, self.statistics, config.mapping.get(columns.REWARDS))
-        return [*self.findings.notes, *of_counts, *self.actions.notes(), *own]
+        in_units = config.recorded_action_range is not None
+        of_units = [] if in_units else notes_on_units(self.statistics, self.declared[1])
+        return [*self.findings.notes, *of_counts, *of_units, *self.actions.notes(), *own]
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
