@@ -93,13 +93,9 @@ def check_no_nulls(column: pa.Array | pa.ChunkedArray, what: str) -> None:
     """
     if column.null_count:
         rows = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist()
-        raise SchemaError(_nulls_text(what, column.null_count, len(column))).with_rows(
-            dict.fromkeys(rows, _nulls_text(what, 1, 1))
-        )
-
-
-def _nulls_text(what: str, nulls: int, rows: int) -> str:
-    return f"Column {what!r} has {count_text(nulls, 'null')} among {count_text(rows, 'row')}; fill or drop them first."
+        nulls, every = count_text(column.null_count, "null"), count_text(len(column), "row")
+        said = f"Column {what!r} has {nulls} among {every}; fill or drop them first."
+        raise SchemaError(said).with_rows(dict.fromkeys(rows, said))
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[bytes, bytes] | None = None) -> Nested:

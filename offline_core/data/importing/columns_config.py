@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from offline_core.data.inputs.bins import Discretisation
 from offline_core.data.inputs.encoding import Encoding
@@ -14,6 +14,23 @@ from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.data.store.location import refuse_credentials
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config
+
+
+def known_zone(name: str) -> str:
+    """The name of a time zone.
+
+    Raises:
+        ConfigError: there is no such zone.
+    """
+    import polars as pl  # only where it is asked
+
+    try:
+        is_zone = bool(name) and pl.Series([0]).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone(name) is not None
+    except pl.exceptions.PolarsError:
+        is_zone = False
+    if not is_zone:
+        raise ConfigError(f"{name!r} is no time zone; IANA's names are like Europe/Berlin and America/New_York.")
+    return name
 
 
 class Join(Config):
@@ -29,7 +46,21 @@ class Join(Config):
         "backward", description="backward: the last one before, or at the same time. nearest: also after it."
     )
     tolerance: float | None = Field(None, ge=0, description="At most so far away: seconds of times, else units of the column.")
+    time_format: str | None = Field(
+        None,
+        description="How texts in asof are written that are not by ISO 8601, such as %m/%d/%Y %H:%M. None: as they can be read "
+        "in one way only.",
+    )
+    time_zone: str | None = Field(
+        None,
+        description="Of times in asof that have no offset, where others have: UTC, or a name like Europe/Berlin.",
+    )
     columns: list[str] = Field(min_length=1, description="The columns to add.")
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_known(cls, zone: str | None) -> str | None:
+        return zone if zone is None else known_zone(zone)
 
     @model_validator(mode="after")
     def _keys(self) -> Join:
@@ -37,6 +68,8 @@ class Join(Config):
             refuse_credentials(path)
         if not self.on and self.asof is None:
             raise ConfigError(f"The join with {', '.join(self.paths)} has no keys: set on, or asof.")
+        if self.asof is None and (self.time_format, self.time_zone) != (None, None):
+            raise ConfigError(f"The join with {', '.join(self.paths)} has a time_format or a time_zone, but no asof: set it.")
         if both := sorted(set(self.columns) & {*self.key_columns}):
             raise ConfigError(f"The join with {', '.join(self.paths)} has {', '.join(both)} both as a key and as a column.")
         return self

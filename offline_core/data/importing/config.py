@@ -15,7 +15,7 @@ from offline_core.data.episodes import space_from_json
 from offline_core.data.episodes.codecs import Format
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.opening import SourceConfig
-from offline_core.data.importing.columns_config import ColumnsConfig
+from offline_core.data.importing.columns_config import ColumnsConfig, known_zone
 from offline_core.data.importing.mapping import canonical_mapping, observed_action
 from offline_core.data.importing.masked import masked_spaces, without_masks
 from offline_core.errors import ConfigError, SpaceError
@@ -82,19 +82,11 @@ class EpisodesConfig(Config):
     @field_validator("time_zone")
     @classmethod
     def _is_known(cls, zone: str | None, info: ValidationInfo) -> str | None:
-        if zone is not None:
-            import polars as pl  # only where it is asked
-
-            if info.data.get("ids_per") != "date":
-                raise ConfigError("time_zone says where days begin: set it with ids_per: date.")
-
-            try:
-                is_zone = bool(zone) and pl.Series([0]).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone(zone) is not None
-            except pl.exceptions.PolarsError:
-                is_zone = False
-            if not is_zone:
-                raise ConfigError(f"{zone!r} is no time zone; IANA's names are like Europe/Berlin and America/New_York.")
-        return zone
+        if zone is None:
+            return None
+        if info.data.get("ids_per") != "date":
+            raise ConfigError("time_zone says where days begin: set it with ids_per: date.")
+        return known_zone(zone)
 
 
 class ImportConfig(Config):

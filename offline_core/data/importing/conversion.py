@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,10 +27,20 @@ from offline_core.data.importing.mapping import REQUIRED, ColumnMapping, ids, ma
 from offline_core.data.importing.masked import MASKS, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, with_ends
 from offline_core.data.importing.row_columns import RowColumns
-from offline_core.data.importing.texts import LISTS, encode_hint, has_lists, is_text, no_times, number_type, parsed
+from offline_core.data.importing.texts import (
+    LISTS,
+    encode_hint,
+    has_lists,
+    is_mostly_numbers,
+    is_text,
+    no_times,
+    number_type,
+    parsed,
+)
 from offline_core.data.importing.values import (
     MAPS,
     NAMES,
+    ROUNDED,
     check_log_probabilities,
     check_within,
     conform,
@@ -41,6 +52,7 @@ from offline_core.data.importing.values import (
     nanoseconds,
     one_a_step,
 )
+from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import NonFiniteError, SchemaError
 
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
@@ -140,9 +152,16 @@ class Conversion:
                     continue
                 if name in of and not isinstance(of[name], gym.spaces.Text) and has_lists(table[source]):
                     types[source] = LISTS
-                elif is_number or isinstance(self.mapping.get(name), list):
+                elif is_number or isinstance(self.mapping.get(name), list) or self._has_wrong_numbers(table, name, source):
                     types[source] = number_type(table[source], may_be_time=name == columns.T)
         return types
+
+    def _has_wrong_numbers(self, table: pa.Table, name: str, source: str) -> bool:
+        """Whether observations that may be text are numbers with some wrong cells."""
+        is_open = name in (columns.OBS, columns.NEW_OBS) and self._columns_spaces[0] is None
+        known = self.templates.get(name)
+        is_known_text = isinstance(known, np.ndarray) and known.dtype.kind == "U"
+        return is_open and not is_known_text and is_mostly_numbers(pl.Series(table[source].cast(pa.large_string())))
 
     def _parsed(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """The table with `numbers` in place of their texts."""
@@ -221,17 +240,22 @@ class Conversion:
         if env_actions is not None:
             trees |= env_actions.extras | {columns.ACTIONS: conform(env_actions.actions, self.spaces[1], columns.ACTIONS)}
         if self.templates:
-            trees = {name: like(trees[name], template, name) for name, template in self.templates.items()}
+            trees = {
+                name: like(trees[name], template, self._called(name), may_round=name in ROUNDED)
+                for name, template in self.templates.items()
+            }
         for name, space in (
             (columns.OBS, self.within[0]),
             (columns.NEW_OBS, self.within[0]),
             (columns.ACTIONS, self.within[1]),
         ):
             if space is not None and name in trees:
-                check_within(trees[name], space, name)
+                check_within(trees[name], space, self._called(name))
         if env_actions is not None:
             trees[CLIPPED] = env_actions.clipped
-        arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
+        arrays = {
+            name: tree if isinstance(tree, pa.Array) else to_arrow(tree, self._called(name)) for name, tree in trees.items()
+        }
         fields = [pa.field(name, array.type, nullable=name in (*MAPS, *NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
@@ -244,15 +268,23 @@ class Conversion:
         """The mapped columns that have a type, and so may hold values."""
         return {field.name for field in table.schema if not pa.types.is_null(field.type)} - self._extras(table)
 
-    def _column(self, table: pa.Table, name: str) -> Any:
-        if name in MAPS:
+    def _called(self, role: str) -> str:
+        """What a canonical column is called in the source, if it is a single one there: for messages."""
+        source = self.mapping.get(role)
+        return source if isinstance(source, str) else role
+
+    def _column(self, table: pa.Table, role: str) -> Any:
+        """A column under its canonical name; errors call it as the source does."""
+        name = self._called(role)
+        table = table.select([role]).rename_columns([name])
+        if role in MAPS:
             return maps(table[name], name)
-        if name in NAMES:
-            return ids(table[name], name, nullable=name != columns.EPS_ID)
-        if name == columns.T and pa.types.is_temporal(table[name].type):
+        if role in NAMES:
+            return ids(table[name], name, nullable=role != columns.EPS_ID)
+        if role == columns.T and pa.types.is_temporal(table[name].type):
             return nanoseconds(table[name], name)
         tree = read_foreign_column(table, name)
-        match name:
+        match role:
             case columns.REWARDS:
                 return finite(one_a_step(tree, name).astype(np.float64), name)
             case columns.T:
@@ -267,7 +299,7 @@ class Conversion:
             case columns.ACTIONS:
                 actions = finite(tree, name)
                 if self.spaces[1] is None and (text := _text_inside(actions)):
-                    inside = f"{self.mapping.get(name, name)}.{text}"
+                    inside = f"{name}.{text}"
                     line = f"columns: {{encode: {{{inside}: {{form: index}}}}}}, mapping: {{actions: {inside}}}"
                     raise SchemaError(f"Column {name!r} has text in {inside}. If it names actions, number them: {line}.")
                 return conform(actions, self.spaces[1] if self.recorded_action_range is None else None, name)
@@ -291,6 +323,11 @@ class Conversion:
     def _fills(self, table: pa.Table, rows: Collection[int]) -> dict[int, str]:
         """Map each of these rows to advice on how to fill its first needed source column that is null or NaN."""
         remedies = dict[int, str]()
+        for name in sources_of(self.mapping, [columns.EPS_ID, columns.T]):
+            if name in table.column_names:
+                unplaced = {*np.flatnonzero(table[name].is_null().to_numpy()).tolist()} & {*rows}
+                advice = "" if name in self.made.changed else _to_leave_out(name)
+                remedies, rows = dict.fromkeys(unplaced, advice) | remedies, {*rows} - unplaced
         for role in (*REQUIRED, *ENDS, columns.IS_FIRST):
             for name in sources_of(self.mapping, [role]):
                 if not rows or name not in table.column_names:
@@ -310,6 +347,12 @@ def _to_fill(role: str, name: str) -> str:
         late = json.dumps(last_reading(name))
         said += f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
     return said
+
+
+def _to_leave_out(name: str) -> str:
+    """Advise how to leave out rows without an id or a time: no value stands for where a row belongs."""
+    where = json.dumps({"where": f"{as_sql(name)} IS NOT NULL"}, ensure_ascii=False)
+    return f" If such a row is no step, as one of totals is none, leave it out: source: {where}."
 
 
 def _text_inside(tree: Any) -> str | None:

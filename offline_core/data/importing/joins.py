@@ -13,6 +13,8 @@ from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.scans import EpisodeFile
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of
 from offline_core.data.importing.columns_config import Join
+from offline_core.data.importing.texts import as_times
+from offline_core.data.inputs.row_steps import BadRow
 from offline_core.errors import ConfigError, SchemaError, first_line
 
 _FOUND, _AT, _ROW = "_found_by_join", "_asof_of_join", "_row_of_join"
@@ -44,7 +46,7 @@ class OtherRows:
     def read(cls, join: Join, readers: list[StepReader]) -> OtherRows:
         """Raises:
         ConfigError: a column is missing, or several rows have the same keys.
-        DataError: a file cannot be read.
+        DataError: a file cannot be read, or a time in it.
         """
         names, where = [*join.key_columns, *join.columns], ", ".join(join.paths)
         tables, notes = [], dict[str, None]()
@@ -59,12 +61,21 @@ class OtherRows:
             notes |= dict.fromkeys(notes_of(batch))
         if not tables:
             raise ConfigError(f"There are no rows in {where} to join.")
-        rows = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))
-        assert isinstance(rows, pl.DataFrame)
-        rows = rows.drop_nulls(join.key_columns)
-        keys = rows.select(join.key_columns)
+        every = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))
+        assert isinstance(every, pl.DataFrame)
+        rows = every.drop_nulls(join.key_columns)
+        if lacking := len(every) - len(rows):
+            notes[f"Rows of the join without {' or '.join(join.key_columns)} are left out: {lacking:,}."] = None
         if join.asof is not None:  # the same time may be written in two ways
-            keys = keys.with_columns(_clock(keys[join.asof]).alias(join.asof)).drop_nulls(join.asof)
+            times, said = _clock(rows[join.asof], join, where)
+            if said:
+                raise SchemaError(
+                    f"{where}: {next(iter(said.values()))} {len(said):,} of {len(rows):,} rows have no time that can be read. "
+                    f"Correct them, set time_format of the join, or leave their {join.asof} empty: such rows are left out.",
+                    column=join.asof,
+                )
+            rows = rows.with_columns(times)
+        keys = rows.select(join.key_columns)
         twice = keys.filter(keys.is_duplicated())
         if len(twice):
             first = ", ".join(f"{name} {twice[name][0]}" for name in join.key_columns)
@@ -74,33 +85,39 @@ class OtherRows:
             )
         return cls(join, rows, tuple(notes))
 
-    def joined(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        """(the same rows in the same order with the columns of the join, null without a partner; how many keys lack a partner).
+    def joined(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int, list[BadRow]]:
+        """(the same rows in the same order with the columns of the join, null without a partner; how many keys lack a partner;
+        the rows whose time cannot be read).
 
         Raises:
             SchemaError: a key has different types on the two sides.
-            ConfigError: a key of the other side does not fit the type of this one, such as 1.5 where keys are whole numbers.
+            ConfigError: a key of the other side does not fit the type of this one, such as 1.5 where keys are whole numbers; or
+                times of the two sides cannot be compared.
         """
-        join = self.join
+        join, bad = self.join, list[BadRow]()
         there = self.rows.with_columns(pl.lit(True).alias(_FOUND))
         try:
             there = there.with_columns(_cast(join, there[name], frame.schema[name]) for name in join.on)
             if join.asof is None:
                 joined = frame.join(there, on=join.on, how="left", maintain_order="left")
             else:
-                joined = self._as_of(frame, there)
+                joined, bad = self._as_of(frame, there)
         except ConfigError:
             raise
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
             types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.key_columns)
             raise SchemaError(f"The join with {', '.join(join.paths)} by {types} fails: {first_line(error)}.") from error
         has_keys = joined.select(pl.all_horizontal(pl.col(join.key_columns).is_not_null())).to_series()
-        return joined.drop(_FOUND), int((has_keys & joined[_FOUND].is_null()).sum())
+        missing = (has_keys & joined[_FOUND].is_null()).to_numpy()
+        missing[[row for row, _ in bad]] = False
+        return joined.drop(_FOUND), int(missing.sum()), bad
 
-    def _as_of(self, frame: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame:
+    def _as_of(self, frame: pl.DataFrame, there: pl.DataFrame) -> tuple[pl.DataFrame, list[BadRow]]:
         join = self.join
         assert join.asof is not None
-        at, their_at = _clock(frame[join.asof]), _clock(there[join.asof])
+        at, said = _clock(frame[join.asof], join, "the source")
+        at, their_at, more = self._on_one_clock(at, there[join.asof])
+        at, their_at = at.alias(_AT), their_at.alias(_AT)
         if at.cast(their_at.dtype, strict=False).cast(at.dtype, strict=False).equals(at):
             at = at.cast(their_at.dtype)  # the finer one of two types, such as fractions of seconds
         own = frame.with_columns(at).with_row_index(_ROW).sort(_AT)
@@ -114,7 +131,44 @@ class OtherRows:
             tolerance=seconds if own.schema[_AT].is_temporal() else join.tolerance,
             check_sortedness=False,
         )
-        return joined.sort(_ROW).drop(_ROW, _AT)
+        bad = [
+            BadRow(row, SchemaError(f"{text} Correct it, or leave it empty.", column=join.asof))
+            for row, text in (more | said).items()
+        ]
+        return joined.sort(_ROW).drop(_ROW, _AT), bad
+
+    def _on_one_clock(self, at: pl.Series, their_at: pl.Series) -> tuple[pl.Series, pl.Series, dict[int, str]]:
+        """(the times of the source, those of the other files, what is said of rows of the source that have none).
+
+        Raises:
+            ConfigError: they cannot be compared.
+            SchemaError: the other files have times that are none in the zone.
+        """
+        join, where = self.join, ", ".join(self.join.paths)
+        if at.null_count() == len(at):
+            return at.cast(their_at.dtype), their_at, {}
+        if at.dtype.is_temporal() != their_at.dtype.is_temporal():
+            ours, theirs = ("times" if series.dtype.is_temporal() else "numbers" for series in (at, their_at))
+            raise ConfigError(
+                f"The join with {where} cannot compare {join.asof}: it holds {ours} in the source and {theirs} there. Write "
+                "both as times, or both as numbers of one unit."
+            )
+        has_offset, there_too = (getattr(series.dtype, "time_zone", None) is not None for series in (at, their_at))
+        if has_offset == there_too:
+            return at, their_at, {}
+        if join.time_zone is None:
+            has, lacks = ("the source", where) if has_offset else (where, "the source")
+            raise ConfigError(
+                f"The join with {where} cannot compare {join.asof}: the times of {has} have an offset or a zone, and those of "
+                f"{lacks} have none. Say by time_zone of the join which zone these are of: UTC, or a name like Europe/Berlin."
+            )
+        if there_too:
+            at, said = _of_zone(at, join.time_zone)
+            return at, their_at, said
+        their_at, said = _of_zone(their_at, join.time_zone)
+        if said:
+            raise SchemaError(f"{where}: {next(iter(said.values()))}", column=join.asof)
+        return at, their_at, {}
 
 
 def _cast(join: Join, values: pl.Series, dtype: pl.DataType) -> pl.Series:
@@ -133,7 +187,29 @@ def _cast(join: Join, values: pl.Series, dtype: pl.DataType) -> pl.Series:
     return converted
 
 
-def _clock(values: pl.Series) -> pl.Series:
-    """Times, also out of text, or numbers."""
-    times = values.str.to_datetime(time_unit="us", strict=False) if values.dtype == pl.String else values
-    return times.alias(_AT)
+def _clock(values: pl.Series, join: Join, where: str) -> tuple[pl.Series, dict[int, str]]:
+    """(times, also out of text, or numbers; what is said of rows whose text is none, which are null).
+
+    Raises:
+        ConfigError: whether the day or the month of dates comes first is open.
+    """
+    if values.dtype != pl.String:
+        return values, {}
+    try:
+        return as_times(pa.chunked_array([values.to_arrow()]), values.name, join.time_format)
+    except pl.exceptions.PolarsError as error:
+        raise ConfigError(f"time_format {join.time_format!r} of the join with {where} is none: {first_line(error)}") from error
+    except SchemaError as error:
+        raise ConfigError(f"In {where}: {error} Say it by time_format of the join with {', '.join(join.paths)}.") from error
+
+
+def _of_zone(values: pl.Series, zone: str) -> tuple[pl.Series, dict[int, str]]:
+    """(times of a zone in UTC; what is said of rows that have none there, which are null)."""
+    times = values.cast(pl.Datetime("us")).dt.replace_time_zone(zone, ambiguous="null", non_existent="null")
+    lost = (values.is_not_null() & times.is_null()).arg_true()
+    said = (
+        f"Column {values.name!r} has the time {values[row]}, which comes twice or never in {zone}, as the clock is set then. "
+        "Write it in UTC, or with its offset."
+        for row in lost
+    )
+    return times.dt.convert_time_zone("UTC"), dict(zip(lost, said, strict=True))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import gymnasium as gym
 import yaml
 
 from offline_core.data.datasets.statistics import Statistics
@@ -20,6 +21,8 @@ from offline_core.runtime.units import count_text
 
 MAX_REASONS = 3
 """So many reasons are told of what could not be read."""
+NEARLY_ONE = 0.95
+"""Actions that are normalised to -1 to 1 come as near to both."""
 
 
 def yaml_line(value: Mapping[str, Any]) -> str:
@@ -42,6 +45,24 @@ def notes_on(counts: Counts, statistics: Statistics, config: ImportConfig) -> li
         *_notes_on_clipped(counts, statistics),
         *_notes_on_rewards(statistics),
         *_notes_on_costs(statistics, config.mapping.get(columns.REWARDS)),
+    ]
+
+
+def notes_on_units(statistics: Statistics, space: gym.Space[Any] | None) -> list[str]:
+    """A sentence if actions reach from -1 to 1, and no further, in a space that is wider; those of RLlib are told apart."""
+    every = statistics.columns or {}
+    known = every.get(columns.ACTIONS)
+    ends = [] if known is None else [number for number in (*known.min, *known.max) if number is not None]
+    if not ends or columns.WEIGHTS_SEQ_NO in every or not isinstance(space, gym.spaces.Box):
+        return []
+    is_wider = space.is_bounded() and (space.low < -1).all() and (space.high > 1).all()
+    least, most = min(ends), max(ends)
+    if not is_wider or not -1 <= least < -NEARLY_ONE or not NEARLY_ONE < most <= 1:
+        return []
+    return [
+        f"Actions reach from {least:.4g} to {most:.4g}, and the action space {space} is wider. If they are normalised, as a "
+        "policy gives them before they are scaled, what learns from them acts in the wrong unit: set recorded_action_range: "
+        "[-1, 1]."
     ]
 
 
@@ -82,6 +103,8 @@ def _notes_on_ends(counts: Counts, statistics: Statistics, config: ImportConfig)
             f"{counts.declared_ends:,} episodes terminate at their last row, as episodes.incomplete: end declares, and not all "
             "rows could be read: of an episode whose last row is one of those, the row before may count as its end."
         )
+    if counts.empty_rows:
+        notes.append(Recognised(f"Lines without any value are left out: {counts.empty_rows:,}."))
     if counts.final_observations:
         said = (
             f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
@@ -166,6 +189,11 @@ def _notes_on_times(counts: Counts) -> list[str]:
             f"{least if least == most else f'{least} to {most}'} (seconds, or the unit of t). If "
             f"{'this is no end' if counts.time_gaps == 1 else 'these are no ends'}, set a larger one: "
             f"episodes: {{max_gap: {above(counts.longest_time_gap):g}}}."
+        )
+    if counts.gaps and not counts.quarantined_rows:
+        notes.append(
+            f"Steps are missing at {count_text(counts.gaps, 'place')} within episodes, by t or by new_obs: what comes after is "
+            "a part of its own. If no step is missing there, correct t, or set episodes.order."
         )
     if counts.alternating_ids:
         notes.append(

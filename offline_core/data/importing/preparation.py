@@ -18,7 +18,7 @@ from offline_core.data.formats.packed import PACKED, read_foreign_column
 from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of, single_values_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, empty_rows_of, notes_of, single_values_of
 from offline_core.data.importing.conversion import CLIPPED, Conversion, Types, clock_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
@@ -63,6 +63,7 @@ class Preparation(Conversion):
                     _check_single_ends(batch, preparation.mapping, reader.uri)
                     preparation = preparation.settled(batch, reader.uri)
                     findings.note(*notes_of(batch))
+                    findings.empty_rows += empty_rows_of(batch)
                     table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
                     for failure in bad:
                         findings.refuse(failure)

@@ -24,7 +24,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
-from offline_core.data.importing.notes import notes_on, notes_on_unreadable
+from offline_core.data.importing.notes import notes_on, notes_on_units, notes_on_unreadable
 from offline_core.data.importing.report import Counts, Findings, list_unreadable
 from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
@@ -135,7 +135,10 @@ class Read:
         """Sentences on where it guessed, and what it changed."""
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
         of_counts = notes_on(self.counts, self.statistics, config)
-        return [*notes_on_unreadable(self.findings), *self.findings.notes, *of_counts, *self.actions.notes(), *own]
+        in_units = config.recorded_action_range is not None
+        of_units = [] if in_units else notes_on_units(self.statistics, self.declared[1])
+        unreadable = notes_on_unreadable(self.findings)
+        return [*unreadable, *self.findings.notes, *of_counts, *of_units, *self.actions.notes(), *own]
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:

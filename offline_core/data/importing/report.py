@@ -96,6 +96,7 @@ class Counts(BaseModel):
         0,
         description="Steps whose action lies outside the range it was recorded in, clipped as RLlib clips it.",
     )
+    empty_rows: int = Field(0, description="Lines of CSV files without any value, which are no rows.")
     time_limits: int = Field(0, description="Ends at the declared time limit, made truncations.")
     repeated_rows: int = Field(0, description="Rows that are an episode each and equal another one of their id, t and all.")
     lone_rows: int = Field(0, description="Rows that are an episode each and terminate: nothing says what follows them.")
@@ -109,7 +110,7 @@ class Counts(BaseModel):
         return Counts(**numbers, **ends)
 
     def with_findings(self, findings: Findings) -> Counts:
-        """Add the clipped actions and the rows that cannot be read.
+        """Add the clipped actions, the empty rows, and the rows that cannot be read.
 
         All rows must be accounted for by now, or an AssertionError is raised.
         """
@@ -124,6 +125,7 @@ class Counts(BaseModel):
             terminations=terminations,
             quarantined_terminations=terminations,
             clipped_actions=findings.clipped_actions,
+            empty_rows=findings.empty_rows,
         )
         lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
         lost += whole.final_observations
@@ -205,6 +207,8 @@ class Findings:
     unreadable: list[Unreadable] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     """Of what could not be read."""
+    empty_rows: int = 0
+    """Lines without any value, which readers left out."""
     clipped_actions: int = 0
     """Steps whose action lay outside the range they were recorded in."""
     without_partner: Counter[int] = field(default_factory=Counter)
@@ -223,6 +227,7 @@ class Findings:
     def __iadd__(self, other: Findings) -> Findings:
         self.unreadable += other.unreadable
         self.places += other.places
+        self.empty_rows += other.empty_rows
         self.clipped_actions += other.clipped_actions
         self.without_partner += other.without_partner
         self.waiting |= other.waiting

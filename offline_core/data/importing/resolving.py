@@ -26,15 +26,13 @@ from offline_core.data.importing.joins import OtherRows, open_join
 from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
+from offline_core.data.importing.texts import is_mostly_numbers
 from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.frames import no_column, root_of
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import Kind, RowSteps, as_sql, names_in
 from offline_core.errors import ConfigError, DataError, SchemaError
-
-NUMERIC_SHARE = 0.5
-"""A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
 
 
 def preparation_of(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> Preparation:
@@ -211,7 +209,7 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
     }
     read |= {name for name in obs if name in inputs}
     gaps = {name for late in declared.late_with_gaps for name in names_in(declared.in_episode[late].of)}
-    kinds |= {name: "number" for name in gaps & kinds.keys() if _is_mostly_numbers(sample[name])}
+    kinds |= {name: "number" for name in gaps & kinds.keys() if is_mostly_numbers(sample[name])}
     fill = declared.fill | dict.fromkeys(declared.late_with_gaps, UNKNOWN)
     steps = RowSteps(columns={name: kinds[name] for name in kinds if name in read}, fill=fill, computed=computed)
     empty = pl.DataFrame(schema={name: values.dtype for name, values in sample.items()})
@@ -220,7 +218,7 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
         try:
             stepped(own, empty)
         except SchemaError as error:
-            numbers = {column: "number" for column in own.columns if _is_mostly_numbers(sample[column])}
+            numbers = {column: "number" for column in own.columns if is_mostly_numbers(sample[column])}
             steps = steps.model_copy(update={"columns": steps.columns | numbers})
             try:
                 stepped(steps.of([name]), empty)
@@ -259,14 +257,6 @@ def _kind(name: str, values: pl.Series, declared: ColumnsConfig, is_input: bool,
         return "flag"
     is_number = dtype.is_numeric() or dtype == pl.Null or (is_obs and isinstance(dtype, pl.List | pl.Array))
     return "number" if is_number else "any"
-
-
-def _is_mostly_numbers(values: pl.Series) -> bool:
-    if values.dtype != pl.String:
-        return False
-    there = values.replace("", None).drop_nulls()
-    numbers = there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null()
-    return bool(len(there)) and float(numbers.mean()) > NUMERIC_SHARE  # type: ignore[arg-type]
 
 
 def _with_data(

@@ -63,8 +63,9 @@ class RowColumns:
         frame, bad = stepped(self.before, self.raw(table, uri))
         without_partner = []
         for other in self.joins:
-            frame, missing = other.joined(frame)
+            frame, missing, unread = other.joined(frame)
             without_partner.append(missing)
+            bad += unread
         frame, more = stepped(self.steps, frame)
         return frame, bad + more, without_partner
 

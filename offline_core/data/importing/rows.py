@@ -320,22 +320,28 @@ def _clock_set_back(steps: pl.DataFrame) -> tuple[str, str] | None:
 
 
 def ids_set_back(rows: SourceRows) -> int:
-    """How many ids have times that grow in the source but for one place, where they go back as `_clock_set_back` says.
+    """How many ids have times that grow in the source but for one place a year, where they go back as `_clock_set_back` says.
+
+    Of few rows, what is left of the hour after a step of the usual length has to be exact: others may be in any order.
 
     Arguments:
         rows: in order of time.
     """
     if not rows.steps.select((SAME_ID & (ROW.diff() < 0)).any()).item():  # in the order of the source: nothing has to be sorted
         return 0
-    took, month = T.diff().over("id"), pl.from_epoch("t", "ns").dt.month()
-    set_back = took.is_between(-SET_BACK, -SET_BACK // 2) & (FILE.diff().over("id") == 0) & month.is_in(MONTHS_SET_BACK)
+    took, time = pl.col("took"), pl.from_epoch("t", "ns").dt
+    by_an_hour = (took == took.filter(took > 0).median().over("id") - SET_BACK) | (
+        took.is_between(-SET_BACK, -SET_BACK // 2) & (pl.len().over("id") >= MIN_STEPS)
+    )
+    set_back = by_an_hour & (FILE.diff().over("id") == 0) & time.month().is_in(MONTHS_SET_BACK)
     by_id = (
         rows.steps.sort("file", "row")
+        .with_columns(took=T.diff().over("id"))
         .with_columns(back=took < 0, set_back=set_back)
         .group_by("id")
-        .agg(pl.sum("back", "set_back"), pl.len())
+        .agg(pl.sum("back", "set_back"), years=time.year().filter("set_back").n_unique())
     )
-    return int(by_id.select(((pl.col("back") == 1) & (pl.col("set_back") == 1) & (pl.col("len") >= MIN_STEPS)).sum()).item())
+    return by_id.filter(pl.col("back") > 0, pl.col("back") == pl.col("set_back"), pl.col("back") == pl.col("years")).height
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> np.ndarray:

@@ -20,6 +20,9 @@ from offline_core.runtime.sql import sql_expression
 LISTS = pa.list_(pa.float64())
 """Stands for lists of numbers of any depth."""
 
+NUMERIC_SHARE = 0.5
+"""A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
+
 _LIST = r"^\s*\[[\s\[]*[+-]?\.?\d"
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|NaN|inf)"
 _WRAPPED = r"^\s*(?:\w+\.)?(?:array|tensor)\s*\([\s\[(]*" + _NUMBER + r"[\s\d+\-.,eEnNaif\[\]()]*(?:,\s*\w+\s*=.*)?\)\s*$"
@@ -104,6 +107,15 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
     return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
 
 
+def is_mostly_numbers(texts: pl.Series) -> bool:
+    """Whether they are texts of which so many are numbers that the others are wrong."""
+    if texts.dtype != pl.String:
+        return False
+    there = texts.replace("", None).drop_nulls()
+    numbers = there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null()
+    return bool(len(there)) and float(numbers.mean()) > NUMERIC_SHARE  # type: ignore[arg-type]
+
+
 def may_be_decimals(texts: pa.ChunkedArray) -> bool:
     """Whether texts may be numbers with commas: two whole numbers at most, such as `1,3`, or thousands and decimals."""
     known = texts.drop_null()
@@ -152,6 +164,11 @@ def _is_one(text: str | None, kind: pa.DataType) -> bool:
 
 
 def _no_number(text: str, kind: pa.DataType, name: str) -> str:
+    if pa.types.is_timestamp(kind) and kind.tz is not None and _is_one(text, pa.timestamp("us")):
+        return (
+            f"Column {name!r} has the time {text!r}, which has no offset where others have one. Write the one that it has, "
+            f"such as {text.strip()}+01:00, or all times in UTC, such as {text.strip()}Z."
+        )
     what = "time" if pa.types.is_timestamp(kind) else "number"
     none = f" If it stands for none: source.arguments: {{null_values: {{{name}: {json.dumps(text)}}}}}."
     return f"Column {name!r} has text that is no {what}, such as {text!r}.{none if text in MISSING else ''}"
@@ -198,11 +215,17 @@ def date_formats(texts: pa.ChunkedArray) -> list[str]:
     dates = pl.Series(texts.drop_null().cast(pa.large_string()).slice(0, MAX_DATES)).str.strip_chars()
     seconds_by_format: dict[str, float] = {}
     for form in _formats_of(dates[0]) if len(dates) else []:
-        kind = pl.Datetime("us") if "%M" in form else pl.Date
-        times = dates.str.strptime(kind, form, strict=False).cast(pl.Datetime("us"))
+        times = _by_format(dates, form)
         if not times.null_count() and (times.dt.year() >= EARLIEST_YEAR).all():
             seconds_by_format[form] = float(times.diff().dt.total_seconds().abs().sum() or 0)
     return sorted(seconds_by_format, key=lambda form: seconds_by_format[form])
+
+
+def _by_format(dates: pl.Series, form: str) -> pl.Series:
+    """Dates of a format as times, in UTC if the format has an offset; null where they are not of it."""
+    if "%z" in form:
+        return dates.str.strptime(pl.Datetime("us", "UTC"), form, strict=False)
+    return dates.str.strptime(pl.Datetime("us") if "%M" in form else pl.Date, form, strict=False).cast(pl.Datetime("us"))
 
 
 def _formats_of(text: str) -> list[str]:
@@ -225,6 +248,57 @@ def _formats_of(text: str) -> list[str]:
 def read_dates(name: str, form: str) -> str:
     """The expression that reads dates of a format."""
     return f"strptime({as_sql(name)}, '{form}')"
+
+
+def as_times(texts: pa.ChunkedArray, name: str, form: str | None) -> tuple[pl.Series, dict[int, str]]:
+    """(the texts as times, in UTC if one has an offset, or as numbers if none is a date; what is said of rows that are none).
+
+    Those rows are null.
+
+    Arguments:
+        form: how dates are written that are not by ISO 8601; None, or where one form alone reads them: that one.
+
+    Raises:
+        SchemaError: several forms read the dates.
+    """
+    is_other = _fits(texts, _OTHER_DATE)
+    others = texts.filter(is_other)
+    forms = date_formats(others)
+    if form is not None and (form in forms or not forms):
+        forms, is_other = [form], pc.and_(texts.is_valid(), pc.invert(_fits(texts, _DATE)))
+    if len(forms) > 1:
+        raise SchemaError(
+            f"Column {name!r} has the time {others[0].as_py().strip()!r}, and no other says whether the day or the month comes "
+            f"first: {' or '.join(forms)}.",
+            column=name,
+        )
+    rest = pc.if_else(is_other, None, texts.cast(pa.string()))
+    kind = number_type(rest, may_be_time=True)
+    if pc.any(is_other).as_py() and not pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us", "UTC" if "%z" in (form or "") else None)
+    said = dict[int, str]()
+    try:
+        read = parsed(rest, kind, name)
+    except SchemaError as error:
+        said = {**error.rows}
+        read = parsed(pc.if_else(pa.array(np.isin(np.arange(len(texts)), [*said])), None, rest), kind, name)
+    times = pl.Series(name, read)
+    dates = pl.Series(name, pc.if_else(is_other, texts, None).cast(pa.large_string()))
+    if dates.null_count() == len(dates):
+        return times, said
+    at = _by_format(dates.str.strip_chars(), forms[0]) if forms else times.clear(len(times))
+    wrong = f"is not by {forms[0] if forms else 'a form that reads all dates'}"
+    if getattr(at.dtype, "time_zone", None) != kind.tz:
+        wrong, at = "is without an offset where others have one, or the other way round", at.clear(len(at))
+    lost = (dates.is_not_null() & at.is_null()).arg_true()
+    said |= {row: f"Column {name!r} has the time {dates[row]!r}, which {wrong}." for row in lost}
+    at = at.cast(times.dtype)
+    return times.zip_with(dates.is_null(), at), said
+
+
+def _fits(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    """(N,) bool: the text begins as the pattern says; a null does not."""
+    return pc.fill_null(pc.match_substring_regex(texts, pattern), False)
 
 
 def swapped_format(form: str) -> str:

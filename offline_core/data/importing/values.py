@@ -225,8 +225,8 @@ def empty_arrays(table: pa.Table) -> dict[str, Nested]:
     }
 
 
-def like(tree: Nested, template: Nested, name: str) -> Nested:
-    """The column in the types of the template, if they can be had without loss; observations and actions may be rounded."""
+def like(tree: Nested, template: Nested, name: str, *, may_round: bool = False) -> Nested:
+    """The column in the types of the template, if they can be had without loss, or by rounding where that is allowed."""
     if isinstance(template, pa.Array):
         return tree
     now, before = nested.flatten(tree, name), nested.flatten(template, name)
@@ -238,7 +238,7 @@ def like(tree: Nested, template: Nested, name: str) -> Nested:
             raise SchemaError(
                 f"Column {path!r} has steps of shape {array.shape[1:]} where earlier rows have {wanted.shape[1:]}."
             )
-        if not (_fits(array, wanted.dtype) or (name in _ROUNDED and _is_rounded(array, wanted.dtype))):
+        if not (_fits(array, wanted.dtype) or (may_round and _is_rounded(array, wanted.dtype))):
             raise SchemaError(
                 f"Column {path!r} is {array.dtype} where earlier rows have {wanted.dtype}; declare the environment or the "
                 "spaces, or import the files separately."
@@ -246,7 +246,7 @@ def like(tree: Nested, template: Nested, name: str) -> Nested:
     return nested.map_leaves(lambda a, w: a if w.dtype.kind == "U" else a.astype(w.dtype, copy=False), tree, template)
 
 
-_ROUNDED = (columns.OBS, columns.NEW_OBS, columns.ACTIONS)
+ROUNDED = (columns.OBS, columns.NEW_OBS, columns.ACTIONS)
 """What networks get as float32 in any case."""
 
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scipy.stats import norm
-
 from offline_core.judging.decisions.comparison import holm
 from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
@@ -110,10 +108,10 @@ def _ruled(
         else:
             wanted = f"{100 * (1 - config.risk / len(judged)):.3g} %"
             why = f"the log is {sure} {first.name} is better than {today}{beyond}, not {wanted}"
-            needed = _needed(first, config, episodes, len(judged))
+            needed = _needed(first, config, episodes)
         sentence = f"Test {names} beside what runs today: {why}{_held_back(first)}."
         return Ruling("test", sentence, first, ranked, [candidate.checkpoint for candidate in testing], needed)
-    needed = _needed(first, config, episodes, len(judged))
+    needed = _needed(first, config, episodes)
     if needed is not None and needed <= MOST_TIMES * episodes:
         missing = f"{episodes:,} do not show it{_held_back(first)}"
         sentence = f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {missing}."
@@ -191,17 +189,16 @@ def _held_back(candidate: Candidate) -> str:
     return f", and {', '.join(open_ones)} may fall by more than allowed" if open_ones else ""
 
 
-def _needed(candidate: Candidate, config: DecisionConfig, episodes: int, tests: int) -> int | None:
-    """How many more episodes would show the difference and each guardrail; None if no number would, or it is unknown.
+def _needed(candidate: Candidate, config: DecisionConfig, episodes: int) -> int | None:
+    """How many more episodes would let the bounds of the difference and of each guardrail clear; None if it is unknown.
 
-    An interval shrinks with the root of the number of episodes.
+    What lies between an estimate and its bound shrinks with the root of the number of episodes.
     """
-    shown_at = float(norm.ppf(1 - config.risk / tests))
     margins = [
         (_judged(candidate), config.margin),
         *((finding.difference, -finding.max_fall) for finding in candidate.guardrails),
     ]
-    if any(difference.value <= beyond or not math.isfinite(difference.standard_error) for difference, beyond in margins):
+    if any(difference.value <= beyond for difference, beyond in margins):
         return None
-    times = max((shown_at * difference.standard_error / (difference.value - beyond)) ** 2 for difference, beyond in margins)
-    return max(1, math.ceil(episodes * (times - 1))) if times < MOST_COUNTED else None
+    times = max(((difference.value - difference.at_least) / (difference.value - beyond)) ** 2 for difference, beyond in margins)
+    return math.ceil(episodes * (times - 1)) if 1 < times < MOST_COUNTED else None

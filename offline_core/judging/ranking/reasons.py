@@ -119,7 +119,7 @@ def _phrase(name: str, standing: Standing, i: int, median: float, steps: tuple[i
     far = f"{deviations_text(abs(standing.deviations[i]))} {'above' if is_above else 'below'}"
     at = "" if steps is None else f", most in steps {steps[0]:,} to {steps[1]:,}"
     if name in SURPRISES:
-        return f"{SURPRISES[name][not is_above]} than in {than} ({far} the median{at})"
+        return f"{SURPRISES[name][not is_above]} than in {than} (a surprise {far} the median{at})"
     called = name.removesuffix(SECONDS) + columns.TIME if name.endswith(SECONDS) else name
     now, usual = _told(name, standing.values[i]), _told(name, median)
     side = SIDES.get(name, ("higher", "lower"))[not is_above]

@@ -110,8 +110,9 @@ def choose(
     take("median", order[len(order) // 2 :], 1)
     if scores is not None:
         take("outlier", np.argsort(-np.nan_to_num(scores), kind="stable"), quarter)
-    take("best", order[::-1], quarter)
-    take("worst", order, quarter)
+    middle = len(order) // 2  # of few episodes a quarter of the count is more than those on one side of the median
+    take("best", order[:middle:-1], quarter)
+    take("worst", order[:middle], quarter)
     take("sample", np.random.default_rng(seed).permutation(len(returns)), len(returns))
     return reasons
 

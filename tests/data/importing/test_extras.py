@@ -57,7 +57,7 @@ def test_a_column_that_cannot_be_kept_is_left_out(kind: str) -> None:
 @pytest.mark.parametrize("kind", NOT_KEPT)
 def test_the_same_column_refuses_rows_where_it_is_mapped(kind: str) -> None:
     _, bad = prepare(table(2, extra=NOT_KEPT[kind]), Preparation({"cost": "extra"}))
-    assert bad and isinstance(bad[0].error, DataError) and "cost" in str(bad[0].error)
+    assert bad and isinstance(bad[0].error, DataError) and "extra" in str(bad[0].error)
 
 
 def test_a_null_in_a_row_that_is_refused_anyway_costs_no_column() -> None:
@@ -139,7 +139,7 @@ def test_a_flag_without_values_in_the_first_file_is_filled(write: str, tmp_path:
         frame = pl.DataFrame(each.drop_columns(["terminateds", "obs"]))
         getattr(frame, f"write_{write}")(tmp_path / "in" / f"{number}.{write}")
     config = {"mapping": {"obs": ["t"], "terminateds": "ended"}, "episodes": {"last_new_obs": "repeat"}}
-    with pytest.raises(DataError, match=r"no value in any row here; fill it by columns\.fill|has 1 null "):
+    with pytest.raises(DataError, match=r"no value in any row here; fill it by columns\.fill|has 6 nulls "):
         import_data(parse(ImportConfig, config), source=str(tmp_path / "in"), output=str(tmp_path / "out"))
     filled = parse(ImportConfig, config | {"columns": {"fill": {"ended": False}}})
     made = import_data(filled, source=str(tmp_path / "in"), output=str(tmp_path / "out"))

@@ -37,6 +37,50 @@ def test_a_quarantine_of_all_rows_says_why(tmp_path: Path) -> None:
         run_import(source, tmp_path / "out", unreadable="quarantine")
 
 
+@pytest.mark.parametrize(("t", "told"), [([0, 1, 2, 5, 6], True), ([0, 1, 2, 3, 4], False)])
+def test_missing_steps_are_noted(t: list[int], told: bool, tmp_path: Path) -> None:
+    rows = [{"eps_id": "a", "t": at, "obs": float(at), "actions": at % 2, "rewards": 1.0 * at} for at in t]
+    result, _ = run_import(
+        write_rows(tmp_path / "x.parquet", rows), tmp_path / "out", episodes={"order": "t", "last_new_obs": "repeat"}
+    )
+    assert any("Steps are missing at 1 place within episodes" in note for note in result.notes) == told
+
+
+@pytest.mark.parametrize(
+    ("actions", "given", "told"),
+    [
+        ([-1.0, 0.5, 0.99], {}, True),
+        ([-1.0, 0.5, 1.01], {}, False),
+        ([-0.9, 0.5, 1.0], {}, False),
+        ([-1.0, 0.5, 0.99], {"recorded_action_range": (-1, 1)}, False),
+    ],
+)
+def test_actions_that_look_normalised_in_a_wider_space_are_noted(
+    actions: list[float], given: dict[str, Any], told: bool, tmp_path: Path
+) -> None:
+    known = {"eps_id": "a", "obs": [0.5, 1.0, 0.0], "rewards": 1.0}
+    rows = [known | {"t": t, "actions": [action]} for t, action in enumerate(actions)]
+    result, _ = run_import(
+        write_rows(tmp_path / "x.parquet", rows),
+        tmp_path / "out",
+        environment={"id": "Pendulum-v1"},
+        episodes={"last_new_obs": "repeat"},
+        **given,
+    )
+    assert any("set recorded_action_range: [-1, 1]" in note for note in result.notes) == told
+
+
+def test_no_fill_is_proposed_for_a_row_without_a_place(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("eps_id,t,obs,actions,rewards\na,0,0.5,0,1\na,1,1.5,1,2\nTOTAL,,,,3\n")
+    rules: dict[str, Any] = {"episodes": {"last_new_obs": "repeat"}}
+    with pytest.raises(DataError, match=r"Column 't' has 1 null among") as refused:
+        run_import(tmp_path / "x.csv", tmp_path / "out", **rules)
+    assert "fill: " not in str(refused.value)
+    source = str(refused.value).split("leave it out: ", 1)[1].split("}.", 1)[0] + "}"
+    result, [found] = run_import(tmp_path / "x.csv", tmp_path / "out", **yaml.safe_load(source), **rules)
+    assert len(found) == result.counts.rows == 2
+
+
 LOG = [row | {"actions": row["t"] % 3} for row in ROWS]
 
 

@@ -179,7 +179,7 @@ def test_columns_without_a_type_hold_nothing() -> None:
     assert bad == []
     assert good is not None
     assert "agent_id" not in good.column_names
-    assert "'rewards' has 1 null among 1 row" in str(reason(table(2, rewards=pa.nulls(2))))
+    assert "'rewards' has 2 nulls among 2 rows" in str(reason(table(2, rewards=pa.nulls(2))))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_bad_rows_are_listed_and_the_rest_goes_on(tmp_path: Path, name: str) -> 
     assert result.counts.late_starts == 1
     [line] = listed(result.quarantine)
     assert (line["uri"], line["row"], line["rows"], line["error"]) == (f"{tmp_path}/in/{name}", 3, 1, "SchemaError")
-    assert "Column 'rewards' has 1 null " in line["reason"]
+    assert "Column 'r_t' has 1 null among 5 rows" in line["reason"]
 
 
 def test_numbers_of_bad_rows_of_later_row_groups_under_a_filter(tmp_path: Path) -> None:

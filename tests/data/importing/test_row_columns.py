@@ -217,13 +217,13 @@ def test_keys_of_another_type_are_joined_only_where_they_are_the_same(theirs: li
         with pytest.raises(ConfigError, match=message):
             other.joined(frame)
     else:
-        found, missing = other.joined(frame)
+        found, missing, _ = other.joined(frame)
         assert (found["k"].to_list(), found["v"].to_list(), missing) == ([2, 1, 7, 1], ["b", "a", None, "a"], 1)
 
 
 def test_numbers_are_joined_as_of_fractions() -> None:
     other = OtherRows(Join(source="there", asof="s", columns=["v"]), pl.DataFrame({"s": [0.5, 1.5], "v": ["a", "b"]}))
-    found, missing = other.joined(pl.DataFrame({"s": [2, 1, 0]}))
+    found, missing, _ = other.joined(pl.DataFrame({"s": [2, 1, 0]}))
     assert (found["v"].to_list(), missing) == (["b", "a", None], 1)  # of 1.5 nothing is known at 1
     with pytest.raises(ConfigError, match="2 keys of there"):
         OtherRows(other.join, other.rows).joined(pl.DataFrame({"s": [2**60 + 1]}))

@@ -46,6 +46,16 @@ def test_text_stays_text_where_nothing_says_otherwise() -> None:
     assert column(table(2, actions=["1", "2"]), "actions", spaces=(None, spaces.Text(3))).tolist() == ["1", "2"]
 
 
+def test_observations_that_are_numbers_but_for_a_few_are_numbers() -> None:
+    """And the few are named, as they are in rewards; where earlier rows have text, they are text."""
+    rows = table(obs=["0.5", "true", "1", "1.5"])
+    good, [bad] = prepare(rows)
+    assert good is not None and good["obs"].to_pylist() == [0.5, 1, 1.5]
+    assert (bad.row, str(bad.error)) == (101, "Column 'obs' has text that is no number, such as 'true'.")
+    good, bad_rows = prepare(rows, settled(table(obs=["a", "b", "c", "1"])))
+    assert good is not None and good["obs"].to_pylist() == ["0.5", "true", "1", "1.5"] and bad_rows == []
+
+
 def test_text_stays_text_where_the_table_itself_says_so() -> None:
     rows = table(2, obs=["[1", "look"], actions=["left", "right"])
     rows = rows.replace_schema_metadata(space_metadata(spaces.Text(5), spaces.Text(5)))

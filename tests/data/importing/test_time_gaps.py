@@ -235,11 +235,28 @@ def test_local_times_that_come_twice_are_told_as_such(tmp_path: Path, minutes: i
     assert [len(e) for e in found] == [160]
 
 
-@pytest.mark.parametrize(("back", "told"), [(59.5, 1), (71, 0), (10, 0)])
-def test_local_times_that_are_mixed_up_without_coming_twice_are_told(tmp_path: Path, back: float, told: int) -> None:
-    times = [MORNING + timedelta(minutes=7 * t) for t in range(40)]
-    times += [times[-1] - timedelta(minutes=back) + timedelta(minutes=7 * t) for t in range(40)]
-    rows = [row | {"t": times[row["t"]]} for row in without(steps("a", 80), "new_obs")]
+@pytest.mark.parametrize(
+    ("minutes", "count", "back", "told"),
+    [
+        (7, 40, [59.5], 1),
+        (7, 40, [71], 0),
+        (7, 40, [10], 0),
+        (41, 40, [19], 1),
+        (41, 40, [25], 0),
+        (7, 5, [53], 1),
+        (7, 5, [50], 0),
+        (55, 9_556, [5, 5], 1),
+        (7, 40, [53, 53], 0),
+    ],
+)
+def test_local_times_that_are_mixed_up_without_coming_twice_are_told(
+    tmp_path: Path, minutes: int, count: int, back: list[float], told: int
+) -> None:
+    """Steps longer than half an hour, few rows, and two years, too."""
+    times = [MORNING + timedelta(minutes=minutes) * t for t in range(count)]
+    for by in back:
+        times += [times[-1] - timedelta(minutes=by) + timedelta(minutes=minutes) * t for t in range(count)]
+    rows = [row | {"t": times[row["t"]]} for row in without(steps("a", len(times)), "new_obs")]
     result, _ = run_import(write_rows(tmp_path / "x.parquet", rows), tmp_path / "out", episodes={"last_new_obs": "repeat"})
     assert result.counts.set_back_ids == told
     assert told == sum("as local times do when the clock is set back" in note for note in result.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,16 @@ def test_what_is_promising_is_worth_a_test() -> None:
 def test_what_is_possible_needs_more_episodes() -> None:
     found = ruled(candidate("a", difference(1, 1.5, 0.25)))
     assert found.verdict == "collect"
-    assert found.episodes_needed == pytest.approx(200 * ((1.645 * 1.5) ** 2 - 1), rel=0.01)
+    assert found.episodes_needed == pytest.approx(200 * ((1.64 * 1.5) ** 2 - 1), rel=0.01)
+
+
+def test_episodes_needed_are_those_that_move_the_bound_that_is_told() -> None:
+    """Of few episodes it is farther below than the standard error says."""
+    few = difference(0.2232, 0.111, 0.1)
+    found = ruled(candidate("a", few.model_copy(update={"at_least": -0.125})))
+    assert found.episodes_needed == pytest.approx(200 * ((0.3482 / 0.2232) ** 2 - 1), rel=0.01)
+    assert ruled(candidate("a", few.model_copy(update={"at_least": 0.1}))).episodes_needed is None
+    assert ruled(candidate("a", few.model_copy(update={"at_least": -math.inf}))).episodes_needed is None
 
 
 def test_what_a_clone_is_on_either_side_of_is_worth_a_test_at_most() -> None:

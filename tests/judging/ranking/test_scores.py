@@ -88,8 +88,8 @@ def test_a_surprise_is_told_by_what_it_is_of_and_where() -> None:
     values = np.array([[0.0], [0.1], [0.2], [4.0]])
     found = standing_of(values, np.array([[0.0], [0], [0], [9.0]]), 3)
     assert reason([ACTIONS], found, np.array([0.1]), {ACTIONS: (3, 1200)}, threshold=6) == (
-        "actions are expected less than in all other episodes (9.0 standard deviations above the median, most in steps 3 to "
-        "1,200)"
+        "actions are expected less than in all other episodes (a surprise 9.0 standard deviations above the median, most in "
+        "steps 3 to 1,200)"
     )
 
 

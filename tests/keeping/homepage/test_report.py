@@ -234,6 +234,11 @@ def test_a_long_list_is_a_sample_with_all_whose_steps_are_there() -> None:
     assert choose(np.full(3, np.nan), None, 10, seed=0).keys() == {0, 1, 2}
 
 
+def test_of_few_episodes_the_best_are_above_the_median_and_the_worst_below() -> None:
+    chosen = choose(np.arange(7.0), None, 40, seed=0)
+    assert [chosen[number] for number in range(7)] == ["worst"] * 3 + ["median"] + ["best"] * 3
+
+
 def test_the_best_episode_is_no_fragment_where_steps_cost() -> None:
     lengths = np.array([3, 200, 150, 180])
     chosen = choose(-1.0 * lengths, None, 1, seed=0, is_whole=lengths > 3)

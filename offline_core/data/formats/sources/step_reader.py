@@ -13,6 +13,7 @@ from offline_core.errors import OfflineError
 _NOTE = b"offline_core.note"
 _RECOGNISED = _NOTE + b"_recognised"
 _SINGLE = b"offline_core.single_values"
+_EMPTY = b"offline_core.empty_rows"
 
 
 class Recognised(str):
@@ -82,6 +83,17 @@ def single_values_of(rows: pa.Table | Unreadable) -> list[str]:
     """The columns of which the file has one value, as `with_single_values` says."""
     metadata = (rows.schema.metadata or {}) if isinstance(rows, pa.Table) else {}
     return [str(name) for name in json.loads(metadata.get(_SINGLE, b"[]"))]
+
+
+def with_empty_rows(table: pa.Table, count: int) -> pa.Table:
+    """The rows, marked: so many rows of the file have no value at all, and are left out."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _EMPTY: str(count)}) if count else table
+
+
+def empty_rows_of(rows: pa.Table | Unreadable) -> int:
+    """How many rows are left out, as `with_empty_rows` says."""
+    metadata = (rows.schema.metadata or {}) if isinstance(rows, pa.Table) else {}
+    return int(metadata.get(_EMPTY, b"0"))
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import io
 import itertools
@@ -14,20 +15,21 @@ import json
 import re
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.data.formats.sources.expansion import Expansion, check_text
 from offline_core.data.formats.sources.first_rows import first_lines
 from offline_core.data.formats.sources.local_copy import local_file, standing_for
 from offline_core.data.formats.sources.readers import SOURCE_ROW, reader
 from offline_core.data.formats.sources.scans import FILE_PATHS, OF_SCANS, ScannedFile
-from offline_core.data.formats.sources.step_reader import Unreadable, with_note
+from offline_core.data.formats.sources.step_reader import Unreadable, with_empty_rows, with_note
 from offline_core.data.formats.sources.text_form import (
     UTF8_WITH_MARK,
     as_utf8,
@@ -36,6 +38,7 @@ from offline_core.data.formats.sources.text_form import (
     is_utf8,
     note_on,
     note_on_points,
+    note_on_repeated,
     note_on_thousands,
     note_on_twice,
     note_on_zeros,
@@ -96,10 +99,11 @@ class TextFile(ScannedFile):
                 note = note_on(self.format, {_ENCODING: encoding, **recognised} if is_noted else recognised)
                 arguments = {**self.of_utf8(), **recognised}
                 cells = first_cells(text, arguments) if self.format == "csv" else {}
+                repeated = note_on_repeated(text) if self.format == "ndjson" else None
                 padded, doubtful = padded_columns(cells), doubtful_points(cells, arguments)
                 for batch in dataclasses.replace(self, arguments=arguments)._rows(text):
                     if isinstance(batch, pa.Table):
-                        notices = [note, note_on_twice(batch.column_names), note_on_zeros(padded, batch)]
+                        notices = [note, repeated, note_on_twice(batch.column_names), note_on_zeros(padded, batch)]
                         for notice in filter(None, (*notices, note_on_points(doubtful, batch, arguments))):
                             batch = with_note(batch, notice)
                     yield batch
@@ -138,7 +142,7 @@ class TextFile(ScannedFile):
         try:
             for batch in self.tables(file.path):
                 yield batch
-                read = batch[SOURCE_ROW][-1].as_py() + 1
+                read = batch[SOURCE_ROW][-1].as_py() + 1 if batch.num_rows else read
             return
         except CorruptFileError as error:
             if not self.scan_arguments.keys() <= _PLAIN_LINES:
@@ -184,6 +188,22 @@ class TextFile(ScannedFile):
 @dataclass(frozen=True)
 class CsvFile(TextFile):
     """The separator and decimal commas are recognised unless they are given."""
+
+    def tables(self, path: str) -> Iterator[pa.Table]:
+        """See `ScannedFile`; without rows that have no value: blank lines, and separators alone, as spreadsheets write them."""
+        added, empty = {SOURCE_ROW, *self._added(())}, 0
+        table = None
+        for table in super().tables(path):
+            values = [table[name] for name in table.column_names if name not in added]
+            if values and all(column.null_count for column in values):
+                is_empty = functools.reduce(pc.and_, (column.is_null() for column in values))
+                table = table.filter(pc.invert(is_empty))
+                empty += len(is_empty) - table.num_rows
+            if table.num_rows:
+                yield with_empty_rows(table, empty)
+                empty = 0
+        if table is not None and empty:
+            yield with_empty_rows(table.slice(0, 0), empty)
 
     def scan(self, path: str, **arguments: Any) -> pl.LazyFrame:
         return pl.scan_csv(path, glob=False, **{"infer_schema_length": None} | arguments)
@@ -290,7 +310,8 @@ def _is_list(path: str) -> bool:
 
 
 def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
-    """(line, problem or "") of NDJSON, where a blank line is skipped."""
+    """(line, problem or "") of NDJSON, where a blank line is skipped; all lines have lists and objects at the same names."""
+    first = dict[str, tuple[str, int]]()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -302,7 +323,21 @@ def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
             continue
         is_object = isinstance(value, dict)
         what = f"is a {type(value).__name__}; each line must be one JSON object, which is one step"
-        yield line, "" if is_object else f"line {number} {what}"
+        kinds = dict(_kinds(value)) if is_object else {}
+        others = [name for name, kind in kinds.items() if first.setdefault(name, (kind, number))[0] != kind]
+        if others:
+            kind, earlier = first[others[0]]
+            what = f"has {kinds[others[0]]} as {others[0]!r}, where line {earlier} has {kind}; write them in one way"
+        yield line, f"line {number} {what}" if others or not is_object else ""
+
+
+def _kinds(value: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, str]]:
+    """(the path of each value of an object that is no null, which kind of value it is)."""
+    for name, part in value.items():
+        if isinstance(part, dict):
+            yield from ((f"{inside}{name}", "an object"), *_kinds(part, f"{inside}{name}."))
+        elif part is not None:
+            yield f"{inside}{name}", "a list" if isinstance(part, list) else "a single value"
 
 
 def _refuse(constant: str) -> NoReturn:

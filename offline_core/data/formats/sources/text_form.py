@@ -8,6 +8,7 @@ import csv
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -247,6 +248,24 @@ def note_on_twice(names: Sequence[str]) -> str | None:
     return f"The header has columns of one name: {shown}."
 
 
+def note_on_repeated(file: Location) -> str | None:
+    """Return a sentence on names that the first object of a file of JSON has twice; None if there are none."""
+    repeated = list[str]()
+
+    def names(pairs: list[tuple[str, Any]]) -> None:
+        repeated.extend(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+
+    with contextlib.suppress(OSError, ValueError, RecursionError), file.filesystem.open_input_stream(file.path) as stream:
+        head = stream.read(HEAD_BYTES).decode("utf-8-sig", "replace").lstrip("[ \n\r\t")
+        json.JSONDecoder(object_pairs_hook=names).raw_decode(head)
+    if not repeated:
+        return None
+    return (
+        f"Objects of JSON have {' and '.join(dict.fromkeys(repeated))} twice, as the first one of a file does: the first value "
+        "is taken, where other programs take the last. Give each value a name of its own."
+    )
+
+
 def first_cells(file: Location, arguments: Mapping[str, Any]) -> dict[str, list[str]]:
     """The values of the first lines of a CSV file in UTF-8 as they are written, by the names of its header; {}: not known.
 
@@ -269,10 +288,15 @@ def padded_columns(cells: Mapping[str, list[str]]) -> list[str]:
 
 
 def doubtful_points(cells: Mapping[str, list[str]], arguments: Mapping[str, Any]) -> list[str]:
-    """Columns of `first_cells` with three digits behind each point, in a file with decimal commas: 2.107 may be 2107."""
+    """Columns of `first_cells` with three digits behind each point: 2.107 may be 2107.
+
+    So it may in a file with decimal commas; and in one with the semicolons that go with them, beside 950, which as a decimal
+    number would be 950.000.
+    """
     filled = {name: [cell for cell in column if cell.strip()] for name, column in cells.items()}
+    separator = arguments.get("separator", ",")
     has_commas = arguments.get("decimal_comma") or (
-        arguments.get("separator", ",") != ","
+        separator != ","
         and any(
             all(map(_WITH_COMMA.fullmatch, column)) and any(map(_SURE_DECIMAL_COMMA.fullmatch, column))
             for column in filled.values()
@@ -281,7 +305,7 @@ def doubtful_points(cells: Mapping[str, list[str]], arguments: Mapping[str, Any]
     return [
         name
         for name, column in filled.items()
-        if has_commas
+        if (has_commas or (separator == ";" and any(map(_UP_TO_THOUSAND.fullmatch, column))))
         and any(map(_MAY_BE_THOUSANDS.fullmatch, column))
         and all(_MAY_BE_THOUSANDS.fullmatch(cell) or _UP_TO_THOUSAND.fullmatch(cell) for cell in column)
     ]
@@ -299,7 +323,7 @@ def note_on_points(names: Sequence[str], rows: pa.Table, arguments: Mapping[str,
     expression = json.dumps(f"cast(replace({column}, '.', '') as double)", ensure_ascii=False)
     return (
         f"Points in {' and '.join(names)} are read as decimal ones, but points with three digits behind them, in a file with "
-        f"decimal commas, may be thousands. To settle it, keep the texts: source: {{arguments: {{schema_overrides: "
+        "decimal commas or semicolons, may be thousands. To settle it, keep the texts: source: {arguments: {schema_overrides: "
         f"{{{overrides}}}}}}}; and if they are thousands, compute the numbers: columns: {{computed: {{NAME: {expression}}}}}."
     )
 

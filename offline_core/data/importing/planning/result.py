@@ -88,11 +88,18 @@ class ImportPlan(BaseModel):
 
     @property
     def gaps(self) -> dict[str, int]:
-        """How many of the rows that were read have no value, by the columns that a step needs or may need."""
+        """How many of the rows that were read have no value, by the columns that a step needs or may need.
+
+        Where rows are without an id or a time, as one of totals is, no value makes steps of as many.
+        """
         needed = {columns.OBS, columns.ACTIONS, columns.REWARDS}
         names = {name for role in self.roles if role.name in needed for name in (*role.sources, *role.candidates)}
         filled = {*self.config.columns.fill, *self.config.columns.late_with_gaps}
-        missing = [column for column in self.columns if column.nulls and column.name in names and column.name not in filled]
+        placed = {name for role in self.roles if role.name in (columns.EPS_ID, columns.T) for name in role.sources}
+        unplaced = max((column.nulls for column in self.columns if column.name in placed), default=0)
+        missing = [
+            column for column in self.columns if column.nulls > unplaced and column.name in names and column.name not in filled
+        ]
         return {
             column.name: column.nulls for column in missing if column.name not in {*self.config.columns.encode, *self.texts}
         }

@@ -15,8 +15,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.scans import ScannedFile
-from offline_core.data.formats.sources.step_reader import StepReader, note_of
-from offline_core.data.formats.sources.text_form import separators
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, empty_rows_of, note_of
+from offline_core.data.formats.sources.text_form import note_on_repeated, separators
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.planning.plan import plan_import
@@ -172,6 +172,9 @@ def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -
         ("price;p\n2.107;0,55\n3.114;0,5\n", {"schema_overrides": {"price": "String"}}, ["2.107", "3.114"]),
         ("price;p\n2.107;0,55\nfree;0,5\n", {}, ["2.107", "free"]),
         ("price;p\n1.500;1\n2.250;2\n", {}, [1.5, 2.25]),
+        ("price;p\n2.107;1\n950;2\n", {}, [2.107, 950]),
+        ("price|p\n1.107|1\n950|2\n", {}, [1.107, 950]),
+        ("price;p\n1.107;1\n1950;2\n", {}, [1.107, 1950]),
         ('price;p\n1.500;"2,107"\n2.250;"3,114"\n', {}, [1.5, 2.25]),
         ("price;p\n0.500;0,55\n0.250;0,5\n", {}, [0.5, 0.25]),
     ],
@@ -215,6 +218,41 @@ def test_whole_numbers_beyond_64_bits_are_texts(name: str, tmp_path: Path) -> No
         rows, note = read(each)
         assert [row["a"] for row in rows] == [str(large), "2"]
         assert "Whole numbers of a are beyond what 64 bits hold" in str(note)
+
+
+@pytest.mark.parametrize("after", ["", "x,1,2\n"])
+def test_lines_without_any_value_are_no_rows_and_counted(after: str, tmp_path: Path) -> None:
+    """Others keep their numbers, also where a line cannot be read."""
+    reader = opened(tmp_path, "x.csv", f"a,b\n1,2\n\n,\n3,\n{after}\n".encode())
+    for each in (reader, FirstRows.of(reader)):
+        [table] = (batch for batch in each.batches() if isinstance(batch, pa.Table))
+        assert table.to_pylist() == [{"_source_row": 0, "a": 1, "b": 2}, {"_source_row": 3, "a": 3, "b": None}]
+        assert empty_rows_of(table) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [('{"r": 1, "a": 2, "r": 5}', True), ('[{"a": {"r": 1, "r": 2}}]', True), ('{"r": 1, "a": {"r": 2}}', False), ("{", False)],
+)
+def test_a_name_that_comes_twice_in_json_is_noted(line: str, said: bool, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(line)
+    note = note_on_repeated(Location.on_disk(str(tmp_path / "x.json")))
+    assert (note is not None and "Objects of JSON have r twice" in note) == said
+
+
+def test_a_file_of_json_gets_its_note(tmp_path: Path) -> None:
+    rows, note = read(opened(tmp_path, "x.jsonl", b'{"r": 1, "r": 5}\n{"r": 2, "r": 6}\n'))
+    assert [row["r"] for row in rows] == [1, 2] and "the first value is taken" in str(note)
+
+
+def test_a_line_of_json_with_another_kind_of_value_is_named(tmp_path: Path) -> None:
+    lines = ['{"a": {"x": 1.5}, "b": null}', '{"a": {"x": [1.5]}, "b": 1}', '{"a": null, "b": 2}', '{"a": {"x": 2}, "b": {}}']
+    every = [*opened(tmp_path, "x.jsonl", "\n".join(lines).encode()).batches()]
+    assert [each["_source_row"].to_pylist() for each in every if isinstance(each, pa.Table)] == [[0, 2]]
+    assert [(each.row, str(each.error)) for each in every if isinstance(each, Unreadable)] == [
+        (1, "line 2 has a list as 'a.x', where line 1 has a single value; write them in one way."),
+        (3, "line 4 has an object as 'b', where line 2 has a single value; write them in one way."),
+    ]
 
 
 def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path) -> None:

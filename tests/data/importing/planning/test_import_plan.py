@@ -92,8 +92,9 @@ def test_rows_without_values_are_left_out_and_a_column_of_few_is_not_kept(tmp_pa
     assert [decision.name for decision in plan.decisions] == ["rows"], "more than 5 % are a person's decision"
     assert plan.left_out == {"comment": "has 92 nulls among 108 rows; fill or drop them first"}
     assert plan.config.unreadable == "fail" and "# unreadable: quarantine" in plan.yaml
-    assert plan.counts.quarantined_rows == 14
-    assert [each.rows for each in plan.refused] == [14] and str(tmp_path) in plan.refused[0].first
+    assert (plan.counts.quarantined_rows, plan.counts.empty_rows) == (12, 2)
+    assert "Lines without any value are left out: 2." in plan.notes
+    assert [each.rows for each in plan.refused] == [12] and str(tmp_path) in plan.refused[0].first
     config = plan.config.model_copy(update={"unreadable": "quarantine"})
     made = import_data(config, source=plan.source, output=str(tmp_path / "out"))
     assert made.counts == plan.counts
@@ -702,8 +703,11 @@ def _log(**changed: Any) -> pa.Table:
 @pytest.mark.parametrize(
     ("changed", "headline"),
     [
-        ({"reward": [np.nan, *np.arange(23) / 8]}, r"log\.parquet: 1 row cannot be imported: Column 'rewards' is NaN"),
-        ({"reward": [None, *np.arange(23) / 8]}, r"log\.parquet: 1 row cannot be imported: Column 'rewards' has 1 null"),
+        ({"reward": [np.nan, *np.arange(23) / 8]}, r"log\.parquet: 1 row cannot be imported: Column 'reward' is NaN"),
+        (
+            {"reward": [None, *np.arange(23) / 8]},
+            r"log\.parquet: 1 row cannot be imported: Column 'reward' has 1 null among",
+        ),
         ({"frame_index": np.tile(np.arange(1, 7), 4)}, r"log\.parquet: episodes\.first_t may be 1: 4 of 4 episodes"),
         ({"state": [f"{row},5" for row in range(24)]}, r"log\.parquet: 24 rows cannot be imported: Column 'state' has text"),
         ({"state": None, "x": np.arange(24.0)}, r"log\.parquet: There is no column obs and none"),
