@@ -140,6 +140,7 @@ NO_LOCATIONS = {
     "of",
     "resources",
     "runs_url",
+    "time_format",
     "time_zone",
     "unit",
     "where",
