@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "decide",
-    version=8,
+    version=9,
     after="estimate",
     arguments=(
         DATASET,

@@ -20,7 +20,7 @@ from offline_core.data.inputs.number_names import number_names
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.explanation import Choice, ExplainedStep, Explanation
 from offline_core.judging.estimation.contenders import contenders_of
-from offline_core.judging.estimation.diagnostics import about_learning
+from offline_core.judging.estimation.diagnostics import about_learning, copies_learned
 from offline_core.judging.estimation.estimate import check_fits
 from offline_core.judging.estimation.logged import log_probabilities
 from offline_core.judging.estimation.observations import Observations, tensors_of
@@ -81,7 +81,8 @@ def explain(
     observations = Observations(batch, contenders[0].policy.observation_space)
     inputs = {name: distribution_inputs(policy, observations) for name, policy in named.items()}
     history = lineage(log.location.uri, log.manifest.version)
-    has_learned = any(contender.lineage and any(about_learning(history, contender.lineage)) for contender in contenders)
+    known = [contender.lineage for contender in contenders if contender.lineage is not None]
+    has_learned = any(any(about_learning(history, own)) or any(copies_learned(log, own)) for own in known)
     steps, more = explained(batch, np.arange(batch.rows), named, inputs, log.manifest.input_columns)
     return Explanation(
         dataset=log.ref,

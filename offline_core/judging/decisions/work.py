@@ -127,7 +127,7 @@ def decided(
             told
             for contender in contenders
             if contender.uri == best.checkpoint and contender.lineage is None
-            for told in diagnostics.about_origin(contender, history)
+            for told in diagnostics.about_origin(contender, history, judging_side)
         ),
         *(told for contender in (*fair, *([today] if today else [])) for told in diagnostics.about_clone(contender)),
         *advantage,

@@ -85,7 +85,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
 @stage(
     "estimate",
-    version=10,
+    version=11,
     after="evaluate",
     arguments=(candidate("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",
@@ -172,7 +172,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         continued=continued if is_open.any() else None,
         estimates=estimates,
         warnings=[
-            *diagnostics.about_origin(contender, history),
+            *diagnostics.about_origin(contender, history, opened),
             *diagnostics.about_clone(contender),
             *diagnostics.about_history(opened, history),
             *diagnostics.about_parts(evidence.begins_late),
