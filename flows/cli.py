@@ -237,14 +237,14 @@ def registry(place: str) -> None:
     print_card(registry_card(_place(place)), verbose=True)
 
 
-@verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION])
+@verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION], has_verbose=True)
 def verify(place: str, version: int | None) -> None:
     """Compare all files with the hashes they were written with; exit code 1 if one is damaged or missing."""
     from flows.results import print_card
     from offline_core.keeping.inspection import verification_card
 
     card = verification_card(_place(place), version)
-    print_card(card, verbose=True)
+    print_card(card, verbose=is_verbose())
     if card.verdict == "bad":
         sys.exit(1)
 

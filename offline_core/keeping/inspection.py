@@ -26,7 +26,7 @@ from offline_core.keeping.stored_results import read_result
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation import EPISODE_METRICS
 from offline_core.policies.lineage import lineage, outline
-from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
+from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest, registered_policy
 from offline_core.policies.registry import Move, parse_address, read_registry
 from offline_core.policies.series import saved_in, series_of
 from offline_core.runtime.config import without_defaults
@@ -181,11 +181,16 @@ def registry_card(uri: str) -> Card:
         location = Location.of(uri)
         location.check_bucket()
         raise CheckpointError(f"{location.uri} is no registry, and no name in one. 'offline promote' makes one.")
-    aliases = [
-        (f"{history.name}@{alias}", history.checkpoint(move).uri, *_told(move))
-        for history in histories
-        for alias, move in history.aliases.items()
-    ]
+    aliases, lost = [], []
+    for history in histories:
+        for alias, move in history.aliases.items():
+            uri = history.checkpoint(move).uri
+            try:
+                registered_policy(history.entry, move)
+            except CheckpointError as error:
+                lost.append(str(error))
+                uri += " (not what was registered)"
+            aliases.append((f"{history.name}@{alias}", uri, *_told(move)))
     moves = [
         (f"{history.name} {move.number}", move.kind, move.alias, move.source, *_told(move))
         for history in histories
@@ -196,7 +201,8 @@ def registry_card(uri: str) -> Card:
         word="Registry",
         sentence=f"{count_text(len(aliases), 'alias', 'aliases')} of {count_text(len(histories), 'policy', 'policies')}, "
         f"moved {count_text(len(moves), 'time')}.",
-        warnings=[told for history in histories for told in history.unsigned],
+        verdict="bad" if lost else "grey",
+        warnings=[*lost, *(told for history in histories for told in history.unsigned)],
         sections=[
             Section("Aliases", columns=("address", "checkpoint", "policy", "moved", "by", "because"), rows=aliases),
             Section(
@@ -221,18 +227,15 @@ def verification_card(uri: str, version: int | None = None) -> Card:
     """
     compared = [*verify(uri, version)]
     counts = sorted(Counter(comparison.what for comparison in compared).items())
-    damaged = sum(bool(comparison.wrong) for comparison in compared)
-    rows = [
-        (comparison.name, "; ".join(comparison.wrong) or "as written")
-        for comparison in compared
-        if comparison.wrong or comparison.what != "result"
-    ]
+    damaged = [f"{comparison.name}: {'; '.join(comparison.wrong)}" for comparison in compared if comparison.wrong]
+    whole = [(comparison.name, comparison.what) for comparison in compared if not comparison.wrong]
     return Card(
         "Verification",
         verdict="bad" if damaged else "good",
         sentence=f"Compared {', '.join(count_text(count, what) for what, count in counts)}: "
-        f"{f'{damaged:,} damaged' if damaged else 'all as written'}.",
-        sections=[Section("Compared", columns=("what", "came to"), rows=rows)],
+        f"{f'{len(damaged):,} damaged' if damaged else 'all as written'}.",
+        warnings=damaged,
+        sections=[Section("As written", columns=("what", "kind"), rows=whole)],
     )
 
 
