@@ -73,7 +73,10 @@ def decided(
     check_answers([*contenders, *([today] if today else [])], source)
     in_time = source.in_time()
     drifting = [*about_drift(source, in_time)]
-    groups, parts = groups_of(judging_side, config.group), judging_in(source, judging_side, in_time) if drifting else {}
+    groups, parts = (
+        groups_of(judging_side, config.group, log=str(source.ref)),
+        judging_in(source, judging_side, in_time) if drifting else {},
+    )
     history = lineage(source.location.uri, source.manifest.version)
     taught = {contender.uri: [*diagnosis.about_learning(contender, history, judging_side)] for contender in contenders}
     cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
