@@ -133,6 +133,7 @@ def decided(
             for told in diagnostics.about_origin(contender, history, judging_side)
         ),
         *(told for contender in (*fair, *([today] if today else [])) for told in diagnostics.about_clone(contender)),
+        *diagnostics.about_noise(config.estimate.noise, [*contenders, *([today] if today else [])]),
         *advantage,
         *diagnosis.about_tail(best),
         *diagnosis.about_groups(best, ruling.verdict),

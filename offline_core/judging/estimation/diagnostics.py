@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimators import FAR, errors_of, fitting
 from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
+from offline_core.policies.kind import WORDS
 from offline_core.policies.lineage import Lineage, Node, episodes_in
 from offline_core.runtime.units import number_text
 
@@ -173,6 +174,15 @@ def about_clone(contender: Contender) -> Iterator[str]:
         f"The behaviour of {dataset} is judged by a clone of it, {clone.checkpoint}. {checked}. Intervals are those of the "
         f"clone.{recorder}"
     )
+
+
+def about_noise(noise: float | None, contenders: Sequence[Contender]) -> Iterator[str]:
+    """Warn of noise that is played with nothing."""
+    if noise is not None and not any(contender.kind in ("rule", "function", "onnx") for contender in contenders):
+        yield (
+            f"No policy is played with the noise of {noise:g} that was asked for: a rule, a function or an ONNX file is, and "
+            f"{contenders[0].name} is {WORDS[contenders[0].kind]}. Leave noise out."
+        )
 
 
 def about_sampling(manifest: PolicyManifest | None) -> Iterator[str]:
