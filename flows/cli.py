@@ -228,23 +228,26 @@ def card(place: str, version: int | None, open: bool) -> None:
         click.launch(f"{folder_card.places[0]}.html")
 
 
-@verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")])
+@verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")], has_json=True)
 def registry(place: str) -> None:
     """Show what the aliases of a registry name, since when and why; of one name, its history too."""
-    from flows.results import print_card
-    from offline_core.keeping.inspection import registry_card
+    from flows.results import print_card, print_json
+    from offline_core.keeping.inspection import registered, registry_card
 
-    print_card(registry_card(_place(place)), verbose=True)
+    if as_json():
+        print_json(registered(_place(place)))
+    else:
+        print_card(registry_card(_place(place)), verbose=True)
 
 
-@verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION])
+@verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION], has_verbose=True)
 def verify(place: str, version: int | None) -> None:
     """Compare all files with the hashes they were written with; exit code 1 if one is damaged or missing."""
     from flows.results import print_card
     from offline_core.keeping.inspection import verification_card
 
     card = verification_card(_place(place), version)
-    print_card(card, verbose=True)
+    print_card(card, verbose=is_verbose())
     if card.verdict == "bad":
         sys.exit(1)
 

@@ -83,7 +83,8 @@ class OfflineError(Exception):
         """Return the error with its place before the message; `fields` fill `uri`, `episode`, `column`, `step` if unset."""
         kind = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)  # user classes may take other arguments
         known = {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
-        return kind(f"{where}: {self}", **(fields | known))  # type: ignore[no-any-return]
+        told = str(self) if str(self).startswith(where) else f"{where}: {self}"
+        return kind(told, **(fields | known))  # type: ignore[no-any-return]
 
 
 FIELDS = ("uri", "episode", "column", "step")

@@ -756,10 +756,11 @@ def promote(
         config: all parameters, or some by name; the other keywords are the fields of `PromotionConfig`.
 
     Raises:
-        PromotionError: The decision does not allow it, its checkpoint has changed since, or the alias was moved meanwhile.
+        PromotionError: The decision does not allow it, its checkpoint has changed since, the alias was moved meanwhile, or the
+            name is that of a policy of other spaces, columns or labels.
         CheckpointError: There is no policy, or it is damaged.
         CorruptFileError: The decision or the history is not what was written.
-        ConfigError: The name is none.
+        ConfigError: The name is none, or a registry was given in its place.
     """
     ...
 

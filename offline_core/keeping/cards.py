@@ -118,10 +118,12 @@ def _described(card: Card, operation: str, config: Config, is_reused: bool, repe
     )
     if is_reused and (stored := _stored_picture(card)):
         return dataclasses.replace(card, draw=lambda: stored)
-    drawable = card.drawable()
-    if drawable is not card:
-        log.warning("The card has no picture, for what it shows cannot be read any more.")
-    return drawable
+    try:
+        card.drawing()
+    except OfflineError as error:
+        log.warning("The card has no picture, for what it shows cannot be read: %s", error)
+        return dataclasses.replace(card, draw=None)
+    return card
 
 
 def _stored_picture(card: Card) -> Drawing | None:

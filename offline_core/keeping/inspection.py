@@ -8,6 +8,8 @@ import posixpath
 from collections import Counter
 from collections.abc import Mapping
 
+from pydantic import RootModel
+
 from offline_core.data.datasets.about import OF_RESULTS, read_about
 from offline_core.data.datasets.catalogue import open_catalogue
 from offline_core.data.datasets.dataset import Dataset, addressed, is_dataset, open_dataset, versions
@@ -25,9 +27,10 @@ from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows, dat
 from offline_core.keeping.stored_results import read_result
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation import EPISODE_METRICS
+from offline_core.policies.kind import as_judged
 from offline_core.policies.lineage import lineage, outline
-from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
-from offline_core.policies.registry import Move, parse_address, read_registry
+from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest, registered_policy
+from offline_core.policies.registry import History, Move, parse_address, read_registry
 from offline_core.policies.series import saved_in, series_of
 from offline_core.runtime.config import without_defaults
 from offline_core.runtime.reporting.card import Card, Section, command
@@ -176,16 +179,19 @@ def registry_card(uri: str) -> Card:
     Raises:
         CheckpointError: it is no registry, and no name in one.
     """
-    histories = read_registry(uri)
-    if not histories:
-        location = Location.of(uri)
-        location.check_bucket()
-        raise CheckpointError(f"{location.uri} is no registry, and no name in one. 'offline promote' makes one.")
-    aliases = [
-        (f"{history.name}@{alias}", history.checkpoint(move).uri, *_told(move))
-        for history in histories
-        for alias, move in history.aliases.items()
-    ]
+    histories = _histories(uri)
+    aliases, lost = [], []
+    for history in histories:
+        for alias, move in history.aliases.items():
+            uri = history.checkpoint(move).uri
+            try:
+                registered_policy(history.entry, move)
+            except CheckpointError as error:
+                lost.append(str(error))
+                uri += " (not what was registered)"
+            evidence = history.decided_by(move)
+            judged = "" if evidence is None or evidence.explore is None else f"it {as_judged(explore=evidence.explore)}"
+            aliases.append((f"{history.name}@{alias}", uri, *_told(move), judged))
     moves = [
         (f"{history.name} {move.number}", move.kind, move.alias, move.source, *_told(move))
         for history in histories
@@ -196,9 +202,10 @@ def registry_card(uri: str) -> Card:
         word="Registry",
         sentence=f"{count_text(len(aliases), 'alias', 'aliases')} of {count_text(len(histories), 'policy', 'policies')}, "
         f"moved {count_text(len(moves), 'time')}.",
-        warnings=[told for history in histories for told in history.unsigned],
+        verdict="bad" if lost else "grey",
+        warnings=[*lost, *(told for history in histories for told in history.unsigned)],
         sections=[
-            Section("Aliases", columns=("address", "checkpoint", "policy", "moved", "by", "because"), rows=aliases),
+            Section("Aliases", columns=("address", "checkpoint", "policy", "moved", "by", "because", "judged"), rows=aliases),
             Section(
                 "History",
                 columns=("move", "kind", "alias", "copied from", "policy", "moved", "by", "because"),
@@ -206,6 +213,24 @@ def registry_card(uri: str) -> Card:
             ),
         ],
     )
+
+
+def registered(uri: str) -> RootModel[dict[str, dict[str, Move]]]:
+    """The last move of each alias, which says what it names, by the names of a registry.
+
+    Raises:
+        CheckpointError: it is no registry, and no name in one.
+    """
+    return RootModel[dict[str, dict[str, Move]]]({history.name: history.aliases for history in _histories(uri)})
+
+
+def _histories(uri: str) -> list[History]:
+    address = parse_address(uri)
+    if histories := read_registry(uri if address is None or not address.exists else address.entry.uri):
+        return histories
+    location = Location.of(uri)
+    location.check_bucket()
+    raise CheckpointError(f"{location.uri} is no registry, and no name in one. 'offline promote' makes one.")
 
 
 def _told(move: Move) -> tuple[str, ...]:
@@ -221,18 +246,15 @@ def verification_card(uri: str, version: int | None = None) -> Card:
     """
     compared = [*verify(uri, version)]
     counts = sorted(Counter(comparison.what for comparison in compared).items())
-    damaged = sum(bool(comparison.wrong) for comparison in compared)
-    rows = [
-        (comparison.name, "; ".join(comparison.wrong) or "as written")
-        for comparison in compared
-        if comparison.wrong or comparison.what != "result"
-    ]
+    damaged = [f"{comparison.name}: {'; '.join(comparison.wrong)}" for comparison in compared if comparison.wrong]
+    whole = [(comparison.name, comparison.what) for comparison in compared if not comparison.wrong]
     return Card(
         "Verification",
         verdict="bad" if damaged else "good",
         sentence=f"Compared {', '.join(count_text(count, what) for what, count in counts)}: "
-        f"{f'{damaged:,} damaged' if damaged else 'all as written'}.",
-        sections=[Section("Compared", columns=("what", "came to"), rows=rows)],
+        f"{f'{len(damaged):,} damaged' if damaged else 'all as written'}.",
+        warnings=damaged,
+        sections=[Section("As written", columns=("what", "kind"), rows=whole)],
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from offline_core.data.datasets.catalogue import POLICY_FILE as POLICY_FILE
 from offline_core.data.datasets.folder_kind import folder_at, not_a_policy
-from offline_core.data.datasets.manifest import Operation, Parent, digest
+from offline_core.data.datasets.manifest import Operation, Parent, fingerprint_of_weights
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
@@ -26,7 +26,7 @@ from offline_core.errors import (
 )
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.kind import WORDS, kind_of
-from offline_core.policies.registry import parse_address
+from offline_core.policies.registry import Move, parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
@@ -65,11 +65,6 @@ class PolicyManifest(StoredModel):
     def parent_entry(self, uri: str) -> Parent:
         """This checkpoint as a parent in the manifest of another result."""
         return Parent(kind="checkpoint", uri=Location.of(uri).uri, fingerprint=self.fingerprint)
-
-
-def fingerprint_of_weights(sha256: str, target_return: float | None) -> str:
-    """The first 16 hex digits of the weights' SHA-256; of dt with the return that it plays for, which is no weight."""
-    return sha256[:16] if target_return is None else digest([sha256, target_return])
 
 
 def read_policy_manifest(uri: str) -> PolicyManifest:
@@ -119,15 +114,31 @@ def find_policy(policy: str) -> tuple[str, PolicyManifest]:
     if address is None or (not address.exists and Location.of(policy).child(POLICY_FILE).is_file()):
         return _at(Location.of(policy).uri)
     move = address.move()
-    uri = address.entry.inside(move.checkpoint).uri
-    manifest = read_policy_manifest(uri)
-    if manifest.fingerprint != move.fingerprint:
-        raise CheckpointError(
-            f"{policy} is not what was registered: {uri} holds the policy {manifest.fingerprint}, and move {move.number} named "
-            f"{move.fingerprint}. Restore the folder, roll back by 'offline rollback {address.entry.uri} -s "
-            f"alias={address.alias}', or promote another policy."
-        )
-    return uri, manifest
+    return address.entry.inside(move.checkpoint).uri, registered_policy(address.entry, move)
+
+
+def registered_policy(entry: Location, move: Move) -> PolicyManifest:
+    """The manifest of the checkpoint that a move of a name in a registry named.
+
+    Raises:
+        CheckpointError: it is gone, damaged, or another policy.
+        StorageUnavailableError: the storage does not answer now.
+    """
+    uri, file = entry.inside(move.checkpoint).uri, entry.inside(move.checkpoint).child(POLICY_FILE)
+    try:
+        manifest = read_policy_manifest(uri)
+        wrong = None if manifest.fingerprint == move.fingerprint else f"{uri} holds the policy {manifest.fingerprint}"
+    except StorageUnavailableError:
+        raise
+    except CheckpointError as error:
+        wrong = str(error) if file.is_file() else f"{uri} is gone"
+    if wrong is None:
+        return manifest
+    raise CheckpointError(
+        f"{entry.uri}@{move.alias} is not what was registered: {wrong.rstrip('.')}, and move {move.number} named the policy "
+        f"{move.fingerprint} there. Restore the folder from a copy, roll back by 'offline rollback {entry.uri} -s "
+        f"alias={move.alias}', or promote another policy."
+    )
 
 
 def _at(uri: str) -> tuple[str, PolicyManifest]:

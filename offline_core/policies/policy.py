@@ -173,7 +173,7 @@ class Policy(nn.Module):
         """
         own_spaces = (self.observation_space, self.action_space)
         for what, own, space in zip(("observation", "action"), own_spaces, spaces, strict=True):
-            if not _fits(own, space, self.network.image_layout):
+            if not spaces_fit(own, space, self.network.image_layout):
                 policy = f"Policy {self.uri}" if self.uri else "The policy"
                 raise ConfigError(f"{policy} has the {what} space {own}, {where} has {space}.")
 
@@ -437,11 +437,12 @@ def _through(encoded: Tensor, hidden: nn.Module, memory: Memory | None) -> Tenso
     return torch.flatten(memory(by_step)[0], 0, 1)
 
 
-def _fits(own: gym.Space[Any], other: gym.Space[Any], layout: ImageLayout) -> bool:
+def spaces_fit(own: gym.Space[Any], other: gym.Space[Any], layout: ImageLayout) -> bool:
+    """Whether sizes match; bounds may differ."""
     if type(own) is not type(other):
         return False
     if isinstance(own, gym.spaces.Dict) and isinstance(other, gym.spaces.Dict):
-        return own.keys() == other.keys() and all(_fits(own[key], other[key], layout) for key in own)
+        return own.keys() == other.keys() and all(spaces_fit(own[key], other[key], layout) for key in own)
     if isinstance(own, gym.spaces.Tuple) and isinstance(other, gym.spaces.Tuple):
-        return len(own) == len(other) and all(_fits(*pair, layout) for pair in zip(own, other, strict=True))
+        return len(own) == len(other) and all(spaces_fit(*pair, layout) for pair in zip(own, other, strict=True))
     return gym.spaces.flatdim(own) == gym.spaces.flatdim(other) and (own.shape == other.shape or not is_image(own, layout))

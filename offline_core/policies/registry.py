@@ -141,6 +141,12 @@ class History:
         undo = _undo_stack(self.entry, [move for move in self.moves if move.alias == alias])
         return undo[-2] if len(undo) > 1 else None
 
+    def decided_by(self, move: Move) -> PromotionEvidence | None:
+        """The decision on what an alias names after a move, of a rollback that of the move it leads back to; None: none."""
+        while move.restores is not None:
+            move = self.moves[move.restores - 1]
+        return move.evidence
+
     def checkpoint(self, move: Move) -> Location:
         """The checkpoint that an alias named after a move."""
         return self.entry.inside(move.checkpoint)
@@ -161,6 +167,33 @@ def entry_of(registry: str) -> Location:
             f"runs/registry/hvac; a name begins with a letter or a digit, and has letters, digits, '.', '_' and '-'.{hint}"
         )
     return Location.of(path)
+
+
+def name_in_registry(registry: str) -> Location:
+    """The folder of a name in a registry, and not that of a registry, or one below a name: what is there would be hidden.
+
+    Raises:
+        ConfigError: It is none, or the last part cannot be a name.
+    """
+    entry = entry_of(registry)
+    if count_moves(entry):
+        return entry
+    if names := names_in(entry):
+        raise ConfigError(
+            f"{entry.uri} is a registry with the names {list_text(names, MOST_NAMED)}, and no name itself. Give one of them, "
+            f"as {entry.child(names[0]).uri}, or a new one there."
+        )
+    if count_moves(entry.parent):
+        raise ConfigError(
+            f"{entry.parent.uri} is a name in a registry, and has no names below it. Give it, or a new one beside it, as "
+            f"{entry.parent.parent.child(entry.uri.rpartition('/')[2]).uri}."
+        )
+    return entry
+
+
+def names_in(registry: Location) -> list[str]:
+    """The names in a registry; none if it is none."""
+    return [name for name in registry.folders() if not name.startswith(".") and count_moves(registry.child(name))]
 
 
 def read_history(entry: Location) -> History:
@@ -285,7 +318,7 @@ class Address(NamedTuple):
                 f"{missing} {self.entry.uri} has the aliases {list_text(read_history(self.entry).aliases, MOST_NAMED)}."
             )
         registry = self.entry.parent
-        if names := [history.name for history in read_registry(registry.uri)]:
+        if names := names_in(registry):
             raise CheckpointError(f"{missing} {registry.uri} has the names {list_text(names, MOST_NAMED)}.")
         registry.check_bucket()
         raise CheckpointError(f"{missing} {registry.uri} is no registry. 'offline promote' makes one.")
@@ -313,5 +346,4 @@ def read_registry(uri: str) -> list[History]:
     location = Location.of(uri)
     if count_moves(location):
         return [read_history(location)]
-    entries = [location.child(name) for name in location.folders() if not name.startswith(".")]
-    return [read_history(entry) for entry in entries if count_moves(entry)]
+    return [read_history(location.child(name)) for name in names_in(location)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,11 @@ def test_the_verbs_move_an_alias_and_show_why(tmp_path: Path) -> None:
     assert code == 1 and "PromotionError: There is no decision in" in shown
     code, shown = run("promote", registry, policy, "-s", "override=the first one", "-s", "moved_by=[bold]eve")
     assert code == 0 and f"{registry}@champion names policy " in shown and "Because       override: the first one" in shown
+    assert run("registry", f"{registry}@champion") == run("registry", registry)
+    code, shown = run("registry", registry, "--json")
+    assert code == 0 and json.loads(shown)["hvac"]["champion"]["reason"] == "the first one"
     code, shown = run("promote", registry, policy, "-s", "override=again")
-    assert code == 0 and "nothing is moved" in shown
+    assert code == 0 and "[ok] Not moved: " in shown
     challenger = ("-s", "alias=challenger", "-s", "moved_by=the building team")
     decision = decision_at(tmp_path / "decision", policy, registry=str(tmp_path / "others" / "pool"))
     code, shown = run("promote", str(tmp_path / "others" / "pool"), decision, *challenger)

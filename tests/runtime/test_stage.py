@@ -62,6 +62,8 @@ def double(config: DoublingConfig, *, output: str) -> Made[Doubled]:
         Doubled, folder, [], text, outputs=lambda result: [result.file], config=config, exclude={"how_fast"}
     )
     WORKED.append(config.number)
+    if config.number > 1_000:
+        raise ConfigError("The number is too large.")
     file = begun.folder.child("number.txt")
     file.write(str(2 * config.number).encode())
     return Doubled(number=2 * config.number, file=file.uri)
@@ -102,7 +104,7 @@ def test_a_result_that_is_replaced_is_said(tmp_path: Path, caplog: pytest.LogCap
     ]
     here, copy = (tmp_path / name / RESULT_FILE for name in ("here", "copy"))
     assert said == [
-        ("INFO", f"{here.parent} holds the result of other settings, data, or code, which is replaced: made then UTC."),
+        ("INFO", f"{here.parent} holds the result of other settings, data, or code, which is to be replaced: made then UTC."),
         ("WARNING", f"The result at {copy} was made at {here}, and its copy is not used: it is made again."),
     ]
 
@@ -114,6 +116,33 @@ def test_no_result_is_there_while_its_output_is_replaced(tmp_path: Path) -> None
     with pytest.raises(Exception, match=r"number\.txt"):
         double(DoublingConfig(number=5), output=str(tmp_path))
     assert not (tmp_path / RESULT_FILE).exists()
+
+
+def test_the_result_of_before_comes_back_if_the_work_fails_and_left_its_output(tmp_path: Path) -> None:
+    first = double(DoublingConfig(), output=str(tmp_path))
+    (tmp_path / "card.md").write_text("two")
+    held = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    with pytest.raises(ConfigError, match="too large"):
+        double(DoublingConfig(number=1_001), output=str(tmp_path))
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == held
+    assert double(DoublingConfig(), output=str(tmp_path)) == first.model_copy(update={"reused": True})
+
+
+def test_a_result_whose_outputs_are_elsewhere_stays_until_another_is_stored(tmp_path: Path) -> None:
+    seen = []
+
+    @stage("look", arguments=(output("runs/look", "Folder."),))
+    def look(config: DoublingConfig, *, output: str) -> Made[Doubled]:
+        """Look, and write nothing."""
+        yield StoredResult(Doubled, Location.of(output), [], lambda _: "", outputs=lambda _: ["elsewhere"], config=config)
+        seen.append((tmp_path / RESULT_FILE).exists())
+        return Doubled(number=config.number, file="")
+
+    for number in (1, 2):
+        look(DoublingConfig(number=number), output=str(tmp_path))
+        (tmp_path / "card.md").write_text(str(number))
+    assert seen == [False, True]
+    assert look(DoublingConfig(number=3), output=str(tmp_path)).number == 3 and not (tmp_path / "card.md").exists()
 
 
 def test_what_it_refuses_is_said_before_it_works(tmp_path: Path, worked: list[int]) -> None:

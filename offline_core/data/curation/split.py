@@ -32,6 +32,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.index import first_parts, trajectory_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 BY_LOT, BY_TIME, BY_ID = "episodes", "time", "id"
 UNEVEN = 0.4
 """Share of the steps from which on one value of a column, or one id, decides what is held out."""
+MOST_NAMED = 20
+"""Columns in a message."""
 SHOWN = 5
 """Held-out values in a message."""
 ROUNDING = 1e-9
@@ -200,11 +203,11 @@ def _lots(drawn_by: Sequence[str], seed: str) -> np.ndarray:
     return np.array([hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=8).digest() for text in drawn_by], "S8")
 
 
-def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "split") -> np.ndarray:
+def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "") -> np.ndarray:
     """(episodes,) str: a column's value in each episode, which has to be one; also of a column that is seen.
 
     Arguments:
-        what: is done by the column, in the message.
+        what: cannot be done by the column, in the message; empty: "… cannot be split".
 
     Raises:
         ConfigError: There is no such column, or its value changes within an episode.
@@ -216,15 +219,21 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "s
     if None in values and made_of is not None and name in made_of.obs:
         values = [*observed_constants(source, name)]
     if None in values:
-        eps_id = index[columns.EPS_ID][values.index(None)]
+        what = what or f"{source.ref} cannot be split"
         if source.manifest.operation.config.get("mapping", {}).get(columns.EPS_ID) == name:
             raise ConfigError(
-                f"{source.ref} cannot be {what} by {name!r}, which names its episodes and is no column of its steps: import "
+                f"{what} by {name!r}, which names its episodes and is no column of its steps: import "
                 f"again with columns: {{computed: {{{name}_kept: {name}}}}}, and name {name}_kept."
             )
+        first = source.first_episode()
+        known = [*(() if made_of is None else made_of.obs), *({} if first is None else first.extras)]
+        eps_id = index[columns.EPS_ID][values.index(None)]
+        why = f"it changes within episode {eps_id}, or has no value there"
+        if name not in known and all(value is None for value in values):
+            why = f"no column is called so{did_you_mean(name, [*known, *columns.EPISODE_METADATA])}"
         raise ConfigError(
-            f"{source.ref} cannot be {what} by {name!r}: it is not in episode {eps_id}, or changes within it. Choose one of "
-            f"{', '.join(columns.EPISODE_METADATA)}, or a column with one value in all steps of each episode."
+            f"{what} by {name!r}: {why}. Choose one of {', '.join(columns.EPISODE_METADATA)}, or a column with one value in "
+            f"all steps of each episode; there are: {list_text(known, MOST_NAMED) or 'none'}."
         )
     return np.array(list(map(str, values)))
 

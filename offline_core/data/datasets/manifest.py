@@ -225,3 +225,8 @@ def _done(operation: Operation, parents: Sequence[Parent]) -> list[Any]:
 def digest(value: Any) -> str:
     """16 hex digits that identify a JSON-able value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def fingerprint_of_weights(sha256: str, target_return: float | None) -> str:
+    """The first 16 hex digits of the weights' SHA-256; of dt with the return that it plays for, which is no weight."""
+    return sha256[:16] if target_return is None else digest([sha256, target_return])

@@ -19,7 +19,7 @@ from offline_core.data.datasets.tags import VERSIONS
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files_of_failed_run, remove_partial_files_on_disk
-from offline_core.errors import ConfigError, CorruptFileError, StorageError, StorageUnavailableError
+from offline_core.errors import ConfigError, CorruptFileError, OfflineError, StorageError, StorageUnavailableError
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.stage import Stage
@@ -71,6 +71,8 @@ class StoredResult(Generic[Result]):
     """What a stage yields that writes no version; its work returns the result, once all outputs are there.
 
     One run at a time writes to a folder: another one is told that it is busy. While outputs are replaced there is no result.
+    That of before comes back if the work fails and left its outputs as they were; if they are all elsewhere, it stays until
+    the new one is stored.
     """
 
     model: type[Result]
@@ -99,7 +101,8 @@ class StoredResult(Generic[Result]):
     is_whole: Callable[[Result], bool] = lambda _: True
     """Whether a stored result may be reused."""
     has_states: bool = False
-    """An unfinished run leaves its last states in `STATES`, which goes when the result is stored, and if it failed says why."""
+    """An unfinished run leaves its last states in `STATES`, which goes when the result is stored, and if it failed says why,
+    unless the result of before is back."""
 
     def found(self, stage: Stage[..., Any]) -> Result | None:
         """Return the stored result of the same operation, if its outputs are as they were."""
@@ -126,6 +129,7 @@ class StoredResult(Generic[Result]):
         if self.name == RESULT_FILE and self.folder.child(VERSIONS).is_folder():
             raise ConfigError(f"{self.folder.uri} is a dataset, beside which no result is stored: give another output.")
         is_started = is_held = False
+        aside: dict[str, bytes] = {}
         with contextlib.ExitStack() as held:
 
             def start() -> None:
@@ -137,7 +141,7 @@ class StoredResult(Generic[Result]):
                 if (known := self.found(stage)) is not None:
                     raise _FoundMeanwhile(known)
                 _say_what_is_replaced(begun)
-                invalidate_result(begun.file)
+                aside.update(_set_aside(begun.file))
                 if self.has_states:
                     forget_failure(self.folder)
 
@@ -150,16 +154,28 @@ class StoredResult(Generic[Result]):
             except BaseException as error:
                 if is_held:
                     remove_partial_files_of_failed_run(self.folder)
-                if is_held and self.has_states and isinstance(error, Exception):
+                is_back = is_held and self._bring_back(begun.file, aside)
+                if is_held and self.has_states and isinstance(error, Exception) and not is_back:
                     keep_failure(self.folder, error, begun.operation, begun.parents)
                 raise
             if not is_started:
                 raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
+            invalidate_result(begun.file)
             self._store(begun, result)
             if self.has_states:
                 self.folder.child(STATES).delete_folder()
                 forget_failure(self.folder)  # of a run that lost the folder to this one
         return result
+
+    def _bring_back(self, file: Location, aside: Mapping[str, bytes]) -> bool:
+        """Write the files of the result that was set aside, if its outputs are as they were; whether it did."""
+        with contextlib.suppress(OfflineError):  # the error of the work is told
+            stored = _values_of(aside[file.uri]) if file.uri in aside else None
+            if stored is not None and all(self.fingerprint(name) == expected for name, expected in stored.made.items()):
+                for uri, data in aside.items():
+                    Location.of(uri).write(data)
+                return True
+        return False
 
     def _remove_old_states(self, stage: Stage[..., Any]) -> None:
         """Remove the states of a run that was killed after its result was stored."""
@@ -199,7 +215,7 @@ def _say_what_is_replaced(begun: BegunResult) -> None:
     if stored.uri != begun.file.uri:
         log.warning("The result at %s was made at %s, and its copy is not used: it is made again.", begun.file.uri, stored.uri)
     elif stored.identity != begun.identity:
-        told = "%s holds the result of other settings, data, or code, which is replaced: %s."
+        told = "%s holds the result of other settings, data, or code, which is to be replaced: %s."
         log_replaced.info(told, begun.folder.uri, _in_words(begun.file, stored))
 
 
@@ -254,9 +270,12 @@ def stored_values(file: Location) -> StoredValues | None:
         CorruptFileError: it is not what was written.
         StorageError: it cannot be read.
     """
-    inside = without_checksum(file.read(), file.uri)
+    return _values_of(without_checksum(file.read(), file.uri))
+
+
+def _values_of(data: bytes) -> StoredValues | None:
     try:
-        values = json.loads(inside)
+        values = json.loads(data)
         return StoredValues(str(values["place"]), str(values["identity"]), dict(values["made"]), dict(values["result"]))
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
@@ -321,6 +340,25 @@ def is_result(location: Location) -> bool:
 
 def invalidate_result(location: Location) -> None:
     """Deletes the result at `location` and the card beside it, if they exist: its output is about to be replaced."""
-    for file in (location, *(location.parent.child(name) for name in sorted(SIDECAR_FILES - {RESULT_FILE}))):
-        if file.is_file():
-            file.delete()
+    for file in _described(location):
+        file.delete()
+
+
+def _described(location: Location) -> list[Location]:
+    """The files that are there of a result and its card."""
+    files = (location, *(location.parent.child(name) for name in sorted(SIDECAR_FILES - {RESULT_FILE})))
+    return [file for file in files if file.is_file()]
+
+
+def _set_aside(location: Location) -> dict[str, bytes]:
+    """What the files of a result hold, by their URIs, which are deleted as `invalidate_result` does.
+
+    None are if all its outputs are elsewhere.
+    """
+    with contextlib.suppress(CorruptFileError):
+        stored = stored_values(location) if location.is_file() else None
+        if stored is not None and not any(name.startswith(f"{location.parent.uri}/") for name in stored.made):
+            return {}
+    held = {file.uri: file.read() for file in _described(location)}
+    invalidate_result(location)
+    return held

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from offline_core.data.datasets.catalogue import Catalogue, Kind, read_catalogue
+from offline_core.data.datasets.catalogue import POLICY_FILE, Catalogue, Kind, read_catalogue
 from offline_core.data.datasets.damage import damaged_files
 from offline_core.data.datasets.dataset import addressed, open_version, size_and_hash, versions
+from offline_core.data.datasets.manifest import fingerprint_of_weights
 from offline_core.data.datasets.tags import read_tags, tag_moves
 from offline_core.data.store.json_files import read_lines, without_checksum
 from offline_core.data.store.location import Location
@@ -23,6 +24,8 @@ _TENSORS = ("weights", "tensors")
 """A JSON file names these files by `<name>_file` and `<name>_sha256`: a policy its weights, a training its state."""
 _NETWORKS = "networks.safetensors"
 """The result of a training has the hash of this file, if it wrote one."""
+_NAMES = {"alias", "checkpoint", "fingerprint"}
+"""What a move of a registry says of the checkpoint that an alias names."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -96,21 +99,34 @@ def _log(folder: Location, kind: Kind) -> Verified:
     """The tags of a dataset, what is said of it, or the moves of a name in a registry."""
     what: Literal["tag log", "about log", "move log"] = "about log" if kind == "about" else "move log"
     above = folder.parent
-
-    def entries() -> object:
-        return NumberedLog(above, posixpath.basename(folder.uri)).entries()
-
-    def tags() -> object:
-        return tag_moves(above.parent), read_tags(above.parent)
-
-    read: Callable[[], object] = entries
-    if kind == "tag":
-        what, read = "tag log", tags
+    wrong: list[str] = []
     try:
-        read()
+        if kind == "tag":
+            what = "tag log"
+            tag_moves(above.parent)
+            read_tags(above.parent)
+        else:
+            entries = NumberedLog(above, posixpath.basename(folder.uri)).entries()
+            named = {entry["alias"]: entry for entry in entries if entry.keys() >= _NAMES}
+            wrong = [f"{alias} names {why}" for alias, move in sorted(named.items()) if (why := _not_named(above, move))]
     except OfflineError as error:
-        return Verified(what, folder.uri, (str(error),))
-    return Verified(what, folder.uri)
+        wrong = [str(error)]
+    return Verified(what, folder.uri, tuple(wrong))
+
+
+def _not_named(entry: Location, move: Mapping[str, Any]) -> str | None:
+    """What is wrong with the checkpoint that an alias names now, but for its own hashes; None if it is the one."""
+    file = entry.inside(move["checkpoint"]).child(POLICY_FILE)
+    if not file.is_file():
+        return f"{file.parent.uri}, which is gone"
+    try:
+        values = json.loads(without_checksum(file.read(), file.uri))
+        transformer = values["network"].get("transformer") or {}
+        holds = fingerprint_of_weights(values["weights_sha256"], transformer.get("target_return"))
+    except (OfflineError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None  # it is told as a checkpoint
+    told = f"{file.parent.uri}, which holds the policy {holds} in place of {move['fingerprint']}"
+    return None if holds == move["fingerprint"] else told
 
 
 def _metrics(location: Location) -> Verified:

@@ -93,5 +93,7 @@ def parquet_errors(uri: str) -> Iterator[None]:
         if not isinstance(error, OSError | pa.ArrowException):  # Arrow's decoders raise OSError, too
             raise
         raise CorruptFileError(
-            f"{uri} is no readable Parquet file (truncated or damaged?): {str(error).strip()}. Delete or replace it.", uri=uri
+            f"{uri} is no readable Parquet file (truncated or damaged?): {str(error).strip()}. Restore it from a copy, "
+            "or make it again.",
+            uri=uri,
         ) from error

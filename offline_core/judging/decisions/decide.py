@@ -13,7 +13,7 @@ from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.contenders import Contender, contenders_of, model_named
 from offline_core.policies.manifest import fingerprint_of
-from offline_core.policies.registry import count_moves, entry_of, parse_address, read_registry
+from offline_core.policies.registry import count_moves, name_in_registry, names_in, parse_address
 from offline_core.runtime.signing import key_id
 from offline_core.runtime.stage import CANDIDATES, DATASET, VERSION, Argument, Made, output, stage
 
@@ -96,7 +96,7 @@ def decide(
 def _with_registry(config: DecisionConfig, today: Contender | None) -> DecisionConfig:
     """The config with the name in a registry that the decision is for, if it is known."""
     if config.registry is not None:
-        return config.model_copy(update={"registry": entry_of(config.registry).uri})
+        return config.model_copy(update={"registry": name_in_registry(config.registry).uri})
     address = parse_address(config.against) if today is not None and today.kind == "checkpoint" else None
     return config if address is None else config.model_copy(update={"registry": address.entry.uri})
 
@@ -105,7 +105,7 @@ def _say_if_new(registry: str | None) -> None:
     """Warn of a name that no policy was promoted to, which is the first decision for it, or a mistake."""
     if registry is None or count_moves(entry := Location.of(registry)):
         return
-    names = [history.name for history in read_registry(entry.parent.uri)]
+    names = names_in(entry.parent)
     there = f"the registry {entry.parent.uri} has {', '.join(names)}" if names else f"{entry.parent.uri} is no registry yet"
     log.warning("There is no policy %s: %s. A promotion by this decision will create it.", registry, there)
 

@@ -8,18 +8,17 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from pydantic import BaseModel
 
-from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.datasets.result_cache import RESULT_FILE, stored_result
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
-from offline_core.errors import OfflineError
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.behaviour import Examined
 from offline_core.judging.estimation.contenders import MOST_MISCALIBRATED, Contender
 from offline_core.judging.estimation.influence import Tail
-from offline_core.policies.lineage import Lineage, episodes_in
+from offline_core.policies.lineage import Lineage
 
 MOST_CARRIED = 0.25
 """Share of one episode above which it carries too much, see `Difference.largest_share`."""
@@ -111,14 +110,9 @@ def _about_lessons(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
             "from one side and decide on the other"
         )
         return
-    own = _contents(judging)
-    taught = {parent for parent, child in candidate.edges if candidate.nodes[child].kind == "checkpoint"}
-    for node in episodes_in(candidate):
-        if node.kind != "dataset" or node.state != "found" or candidate.nodes.index(node) not in taught:
-            continue
-        if shared := _shared(own, node.uri, node.version):
-            told = f"{shared:,} of the {len(own):,} judging episodes are also in {node.uri}"
-            yield f"{told}, which it has learned from: leave them out"
+    for shared, taught in diagnostics.copies_learned(judging, candidate):
+        told = f"{shared:,} of the {judging.ref.episodes:,} judging episodes are also in {taught}"
+        yield f"{told}, which it has learned from: leave them out"
 
 
 OF_SWEEP = re.compile(r"(?P<sweep>.+)/runs/[0-9a-f]{16}/[0-9]+/[^/]+")
@@ -142,10 +136,10 @@ def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
     sweep = Location.of(path["sweep"])
     if (stored := stored_result(sweep.child(RESULT_FILE), _Choice)) is None:
         return
-    estimated_on, own = stored[0].estimated_on, _contents(judging)
-    if shared := _shared(own, estimated_on.uri, estimated_on.version):
+    estimated_on, episodes = stored[0].estimated_on, judging.ref.episodes
+    if shared := diagnostics.shared_episodes(judging, estimated_on.uri, estimated_on.version):
         yield (
-            f"{sweep.uri} chose it by {estimated_on.uri}, which has {shared:,} of the {len(own):,} judging episodes, and it "
+            f"{sweep.uri} chose it by {estimated_on.uri}, which has {shared:,} of the {episodes:,} judging episodes, and it "
             "seems better on them than it is: let the sweep estimate on other episodes (estimate_on), or decide on others"
         )
 
@@ -180,17 +174,3 @@ def about_behaviour(model: Examined, *, recorded: bool) -> Iterator[str]:
             f"The model of the behaviour is calibrated to within {100 * model.error:.0f} % only, on average over held-out "
             "steps (expected calibration error): record action_logp, or name a better model (estimate.behaviour)."
         )
-
-
-def _shared(own: set[tuple[str, str]], uri: str, version: int | None) -> int:
-    """How many of these episodes a dataset holds, too; 0 if it is gone."""
-    try:
-        return len(own & _contents(open_dataset(uri, version)))
-    except OfflineError:
-        return 0
-
-
-def _contents(dataset: Dataset) -> set[tuple[str, str]]:
-    """The ids of episodes with their contents: short ones may be equal by chance, and recordings of one seed share ids."""
-    index = dataset.index([columns.EPS_ID, columns.CONTENT]).drop_nulls()
-    return {*zip(index[columns.EPS_ID].to_list(), index[columns.CONTENT].to_list(), strict=True)}

@@ -20,7 +20,7 @@ from offline_core.data.inputs.number_names import number_names
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.explanation import Choice, ExplainedStep, Explanation
 from offline_core.judging.estimation.contenders import contenders_of
-from offline_core.judging.estimation.diagnostics import about_learning
+from offline_core.judging.estimation.diagnostics import about_learning, copies_learned
 from offline_core.judging.estimation.estimate import check_fits
 from offline_core.judging.estimation.logged import log_probabilities
 from offline_core.judging.estimation.observations import Observations, tensors_of
@@ -81,7 +81,8 @@ def explain(
     observations = Observations(batch, contenders[0].policy.observation_space)
     inputs = {name: distribution_inputs(policy, observations) for name, policy in named.items()}
     history = lineage(log.location.uri, log.manifest.version)
-    has_learned = any(contender.lineage and any(about_learning(history, contender.lineage)) for contender in contenders)
+    known = [contender.lineage for contender in contenders if contender.lineage is not None]
+    has_learned = any(any(about_learning(history, own)) or any(copies_learned(log, own)) for own in known)
     steps, more = explained(batch, np.arange(batch.rows), named, inputs, log.manifest.input_columns)
     return Explanation(
         dataset=log.ref,
@@ -138,6 +139,8 @@ def explained(
     policies: Mapping[str, TargetPolicy],
     inputs: Mapping[str, Tensor],
     made_of: InputColumns | None,
+    *,
+    explore: bool = True,
 ) -> tuple[list[ExplainedStep], int]:
     """(what policies would do in some rows of a batch, how many numbers of an observation are not shown).
 
@@ -145,13 +148,14 @@ def explained(
         rows: of steps.
         inputs: (R, inputs) of each policy.
         made_of: what the observations and actions of the log are made of.
+        explore: the policies sample their actions; otherwise they take the likeliest ones.
     """
     space = next(iter(policies.values())).action_space
     labels = None if made_of is None else made_of.labels
     at = torch.from_numpy(rows)
     taken = nested.map_leaves(lambda leaf: leaf[at], tensors_of(batch, columns.ACTIONS, space))
     done = _words(nested.map_leaves(lambda leaf: leaf.numpy(), taken), labels)
-    choices = {name: _choices(policy, inputs[name][at], taken, done, labels) for name, policy in policies.items()}
+    choices = {name: _choices(policy, inputs[name][at], taken, done, labels, explore) for name, policy in policies.items()}
     seen, more = _seen(batch.leaves(columns.OBS), rows, made_of)
     started = np.zeros(batch.num_episodes, np.int64) if batch.t_started is None else batch.t_started
     episodes = batch.episode[rows]
@@ -172,12 +176,17 @@ def explained(
 
 
 def _choices(
-    policy: TargetPolicy, inputs: Tensor, taken: Nested, done: Sequence[str], labels: Sequence[str] | Sequence[float] | None
+    policy: TargetPolicy,
+    inputs: Tensor,
+    taken: Nested,
+    done: Sequence[str],
+    labels: Sequence[str] | Sequence[float] | None,
+    explore: bool,
 ) -> list[Choice]:
     is_certain = isinstance(policy, FunctionOfObservations) and policy.is_certain
     chances: list[float | None] = [None] * len(inputs)
     if not is_certain:
-        chances = log_probabilities(policy, inputs, taken, explore=True).exp().tolist()
+        chances = log_probabilities(policy, inputs, taken, explore=explore).exp().tolist()
     if isinstance(policy, ProbabilityColumn) and not policy.says_all:
         return [Choice(action="–", chance=chance, agrees=False) for chance in chances]
     chosen = policy.head.to_env(policy.head.mode(inputs))

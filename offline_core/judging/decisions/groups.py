@@ -20,8 +20,11 @@ MOST_GROUPS = 50
 Compare = Callable[[Trajectories, Trajectories | None], Difference]
 
 
-def groups_of(judging: Dataset, names: Sequence[str]) -> dict[str, np.ndarray]:
+def groups_of(judging: Dataset, names: Sequence[str], *, log: str) -> dict[str, np.ndarray]:
     """Which of the E judging episodes that have a step are in which group, (E,) bool by name; reads these columns alone.
+
+    Arguments:
+        log: what the episodes are of, in messages.
 
     Raises:
         ConfigError: a column is not there, changes within an episode, or has too many values.
@@ -30,11 +33,11 @@ def groups_of(judging: Dataset, names: Sequence[str]) -> dict[str, np.ndarray]:
     has_steps = index[columns.LENGTH].to_numpy() > 0
     groups: dict[str, np.ndarray] = {}
     for name in names:
-        values = values_of(judging, index, name, what="grouped")[has_steps]
+        values = values_of(judging, index, name, what=f"{log} cannot be grouped")[has_steps]
         distinct = np.unique(values)
         if len(distinct) > MOST_GROUPS:
             raise ConfigError(
-                f"group: {name!r} has {len(distinct):,} values in the judging episodes of {judging.location.uri}, and "
+                f"group: {name!r} has {len(distinct):,} values in the judging episodes of {log}, and "
                 f"{MOST_GROUPS} can be told: name a column with fewer, such as one that sums them up."
             )
         groups |= {f"{name} = {value}": values == value for value in distinct.tolist()}

@@ -236,7 +236,8 @@ def _differing(side: Side, contender: Contender, number: int, seen: EpisodeBatch
     _, first = np.unique(seen.episode[order], return_index=True)
     rows = order[np.sort(first)[:DIFFERING]]
     named, inputs = {contender.name: contender.policy}, {contender.name: torch.from_numpy(seen[inputs_of(number)])}
-    return explained(seen, rows, named, inputs, side.dataset.manifest.input_columns)[0]
+    made_of, explore = side.dataset.manifest.input_columns, side.config.estimate.explore
+    return explained(seen, rows, named, inputs, made_of, explore=explore)[0]
 
 
 def _about_today(side: Side, episodes: Trajectories) -> list[str]:

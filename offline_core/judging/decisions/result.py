@@ -51,6 +51,8 @@ ADOPT = (
     "a policy, train one on a log that it has recorded, and decide on that."
 )
 """What comes next where a rule, a function, a file or a column is shown to be better."""
+OR_CHECKPOINT = " {other} is a checkpoint, and is shown to be better, too: decide again without {first} to promote it."
+"""What may come next where a checkpoint is shown to be better beside what is none."""
 OR_CLONE = " Or decide again with {clone} as the candidate: that clone is a policy of its own, which can be promoted."
 """What may come next where the behaviour of a dataset is worth a test."""
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
@@ -253,6 +255,7 @@ class DecisionResult(PolicyResult):
     def card(self) -> Card:
         first = self.first
         judged = [candidate for candidate in self.candidates if candidate.judged is not None]
+        fair = 0 if self.verdict == "refused" else sum(not candidate.reasons for candidate in judged)
         guardrails = [(candidate, finding) for candidate in judged for finding in candidate.guardrails]
         calibration = "" if self.calibration_error is None else f"; calibrated to within {100 * self.calibration_error:.1f} %"
         acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
@@ -280,7 +283,7 @@ class DecisionResult(PolicyResult):
                 "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if says_something else ''}",
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
-                "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",
+                "Candidates": f"{len(self.candidates):,}, {len(judged):,} of them finalists; {fair:,} could be judged",
                 **({"Intervals": f"{told_confidence(self.confidence)}, of each candidate alone"} if judged else {}),
                 **({} if self.episodes_needed is None else {"Episodes needed": f"about {self.episodes_needed:,} more"}),
                 "Time": duration_text(self.seconds),
@@ -387,7 +390,17 @@ class DecisionResult(PolicyResult):
     @property
     def adopt(self) -> str | None:
         """What to do in place of a promotion, where what is ranked first is no checkpoint; None: it is one."""
-        return None if self.is_checkpoint else ADOPT
+        if self.is_checkpoint:
+            return None
+        others = [candidate.name for candidate in self.candidates if self._is_shown_checkpoint(candidate)]
+        return ADOPT + (OR_CHECKPOINT.format(other=others[0], first=self.first.name) if others else "")
+
+    def _is_shown_checkpoint(self, candidate: Candidate) -> bool:
+        judged = candidate.judged
+        if judged is None or candidate.reasons or kind_of(candidate.checkpoint) != "checkpoint":
+            return False
+        is_shown = judged.p_value <= self.risk and judged.at_least >= self.margin
+        return is_shown and all(finding.passed for finding in candidate.guardrails)
 
     @property
     def promoted(self) -> str | None:
@@ -434,7 +447,8 @@ def _row(candidate: Candidate) -> list[object]:
         "–" if judged is None else f"{100 * judged.chance:.1f} %",
         "–" if judged is None else f"{judged.effective_episodes:,.1f}",
         "–" if judged is None or candidate.overlap is None else f"{100 * candidate.overlap:.0f} %",
-        ", ".join(f"{finding.mark}: {finding.name}" for finding in candidate.guardrails) or "none set",
+        ", ".join(f"{finding.mark}: {finding.name}" for finding in candidate.guardrails)
+        or ("–" if judged is None else "none set"),
         "; ".join([*candidate.reasons, *_open_guardrails(candidate)]) or "–",
     ]
 

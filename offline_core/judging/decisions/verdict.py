@@ -99,25 +99,27 @@ def _ruled(
         first = testing[0]
         names = ", ".join(candidate.name for candidate in testing)
         beyond = f" by more than {config.margin:g}" if config.margin else ""
-        sure = f"{100 * (1 - p_of(first)):.0f} % sure that"
+        sure = f"{_sure(_judged(first).p_value)} that"
         sides = (first.name, first.clone is not None), (today, against_clone)
         if first.clone is not None or against_clone:
             own, other = (f"the clone of {name}" if is_clone else name for name, is_clone in sides)
             why = f"the log is {sure} {own} is better than {other}, and how far a clone is from what it stands for is not known"
-            needed = None
+            why, needed = f"{why}{_held_back(first)}", None
         else:
-            wanted = f"{100 * (1 - config.risk / len(judged)):.3g} %"
-            why = f"the log is {sure} {first.name} is better than {today}{beyond}, not {wanted}"
+            why = _not_shown(first, f"{first.name} is better than {today}{beyond}", config.risk / len(judged))
             needed = _needed(first, config, episodes)
-        sentence = f"Test {names} beside what runs today: {why}{_held_back(first)}."
+        sentence = f"Test {names} beside what runs today: {why}."
         return Ruling("test", sentence, first, ranked, [candidate.checkpoint for candidate in testing], needed)
     needed = _needed(first, config, episodes)
     if needed is not None and needed <= MOST_TIMES * episodes:
         missing = f"{episodes:,} do not show it{_held_back(first)}"
         sentence = f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {missing}."
         return Ruling("collect", sentence, first, ranked, [], needed)
-    if difference.p_value <= config.risk:
-        sentence = f"Keep {today}: {first.name} is better by {difference.value:.4g}{_held_back(first)}."
+    likely = [candidate for candidate in by_value if _judged(candidate).p_value <= PROMISING]
+    if likely:  # and no test is worth it, for a guardrail
+        first = likely[0]
+        word = "better" if _judged(first).p_value <= config.risk else "likely better"
+        sentence = f"Keep {today}: {first.name} is {word} by {_judged(first).value:.4g}{_held_back(first)}."
     else:
         best = f"{first.name}, by {difference.value:.4g}"
         sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {best})."
@@ -187,6 +189,24 @@ def _held_back(candidate: Candidate) -> str:
     """Words for the guardrails that are not shown to hold; empty if all are."""
     open_ones = [finding.name for finding in candidate.guardrails if not finding.passed]
     return f", and {', '.join(open_ones)} may fall by more than allowed" if open_ones else ""
+
+
+def _not_shown(first: Candidate, is_better: str, share: float) -> str:
+    """Words for how sure the log is of an improvement, and of each guardrail that is not shown to hold.
+
+    Arguments:
+        share: the risk at which each of them would be shown.
+    """
+    open_ones = [finding for finding in first.guardrails if not finding.passed]
+    claims = [(_judged(first).p_value, is_better)]
+    claims += [(finding.difference.p_value, f"{finding.name} falls by no more than allowed") for finding in open_ones]
+    wanted = f", not {100 * (1 - share):.3g} %"
+    told = [f"{_sure(p_value)} that {claim}{wanted if p_value > share else ''}" for p_value, claim in claims]
+    return f"the log is {', and '.join(told)}"
+
+
+def _sure(p_value: float) -> str:
+    return f"{100 * (1 - p_value):.3g} % sure"
 
 
 def _needed(candidate: Candidate, config: DecisionConfig, episodes: int) -> int | None:

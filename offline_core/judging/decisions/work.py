@@ -73,7 +73,10 @@ def decided(
     check_answers([*contenders, *([today] if today else [])], source)
     in_time = source.in_time()
     drifting = [*about_drift(source, in_time)]
-    groups, parts = groups_of(judging_side, config.group), judging_in(source, judging_side, in_time) if drifting else {}
+    groups, parts = (
+        groups_of(judging_side, config.group, log=str(source.ref)),
+        judging_in(source, judging_side, in_time) if drifting else {},
+    )
     history = lineage(source.location.uri, source.manifest.version)
     taught = {contender.uri: [*diagnosis.about_learning(contender, history, judging_side)] for contender in contenders}
     cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
@@ -127,9 +130,10 @@ def decided(
             told
             for contender in contenders
             if contender.uri == best.checkpoint and contender.lineage is None
-            for told in diagnostics.about_origin(contender, history)
+            for told in diagnostics.about_origin(contender, history, judging_side)
         ),
         *(told for contender in (*fair, *([today] if today else [])) for told in diagnostics.about_clone(contender)),
+        *diagnostics.about_noise(config.estimate.noise, [*contenders, *([today] if today else [])]),
         *advantage,
         *diagnosis.about_tail(best),
         *diagnosis.about_groups(best, ruling.verdict),

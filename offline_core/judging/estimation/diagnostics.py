@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.episodes import columns
+from offline_core.errors import OfflineError
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimators import FAR, errors_of, fitting
 from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
+from offline_core.policies.kind import WORDS
 from offline_core.policies.lineage import Lineage, Node, episodes_in
 from offline_core.runtime.units import number_text
 
@@ -34,6 +39,8 @@ MOST_MISSING = 0.5
 """Share of the recorded return that the Q function may be off by, on average."""
 MOST_WEIGHT = 0.25
 """Share of one episode in all weights, above which an estimate is about that one."""
+TIMES_CHANCE = 2.0
+"""How often as many episodes are equal as by chance where one of two datasets was copied from the other."""
 TIMES_TO_CONVERGE = 4.0
 """How often what a Q function began with is discounted by e until it is forgotten: 2 % of it are left then."""
 TIMES_A_STEP = 2.0
@@ -55,6 +62,50 @@ def about_learning(dataset: Lineage, policy: Lineage) -> Iterator[str]:
             f"{policy.nodes[0].uri} has learned from episodes that are, or may be, in {dataset.nodes[0].uri}, and on those it "
             "seems better than it is. Split first, learn from one side, and estimate on the other ('offline split', held_out)."
         )
+
+
+def copies_learned(dataset: Dataset, policy: Lineage) -> Iterator[tuple[int, str]]:
+    """Yield (how many of these episodes a policy has learned from, the dataset that holds them there, too).
+
+    Lineage does not show them: a log that was imported again from another folder has another one, and other ids.
+    """
+    taught = {parent for parent, child in policy.edges if policy.nodes[child].kind == "checkpoint"}
+    for node in episodes_in(policy):
+        is_known = node.kind == "dataset" and node.state == "found" and policy.nodes.index(node) in taught
+        if is_known and (shared := shared_episodes(dataset, node.uri, node.version)):
+            yield shared, node.uri
+
+
+def shared_episodes(dataset: Dataset, uri: str, version: int | None) -> int:
+    """How many of these episodes another dataset holds, too; 0 if it is gone.
+
+    Those are meant that have one id and content in both, and, where so many are not equal by chance, one content.
+    """
+    try:
+        here, there = (_ids_and_contents(opened) for opened in (dataset, open_dataset(uri, version)))
+    except OfflineError:
+        return 0
+    contents, others = (Counter(content for _, content in pairs) for pairs in (here, there))
+    if _are_by_chance(contents, others):
+        return len({*here} & {*there})
+    return sum(count for content, count in contents.items() if content in others)
+
+
+def _ids_and_contents(dataset: Dataset) -> list[tuple[str, str]]:
+    return dataset.index([columns.EPS_ID, columns.CONTENT]).drop_nulls().rows()
+
+
+def _are_by_chance(here: Counter[str], there: Counter[str]) -> bool:
+    """Whether no more contents come in two datasets than by chance, as short episodes of few states do.
+
+    Of a content that comes at random, a times in one and b times in the other on average, the chance to come once in both is
+    ab / (a² / 2) times that to come twice in the first alone, and ab / (b² / 2) times that in the second. So over all of them
+    no more come once in both than twice the root of the product of those (Cauchy and Schwarz).
+    """
+    twice_here = sum(count == 2 and content not in there for content, count in here.items())
+    twice_there = sum(count == 2 and content not in here for content, count in there.items())
+    once_in_both = sum(count == 1 and there.get(content) == 1 for content, count in here.items())
+    return once_in_both <= TIMES_CHANCE * 2 * math.sqrt((twice_here + 1) * (twice_there + 1))
 
 
 def _only_copies_went(node: Node) -> bool:
@@ -86,10 +137,17 @@ def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
         )
 
 
-def about_origin(contender: Contender, log: Lineage) -> Iterator[str]:
-    """Warn as `about_learning` does, or of a policy of which is unknown what it was made from."""
+def about_origin(contender: Contender, log: Lineage, dataset: Dataset) -> Iterator[str]:
+    """Warn as `about_learning` does, or of copies of its episodes, or of a policy of which is unknown what it was made from."""
     if contender.lineage is not None:
-        yield from about_learning(log, contender.lineage)
+        if said := [*about_learning(log, contender.lineage)]:
+            yield from said
+            return
+        for shared, taught in copies_learned(dataset, contender.lineage):
+            yield (
+                f"{shared:,} of the {dataset.ref.episodes:,} episodes of {dataset.location.uri} are also in {taught}, which "
+                f"{contender.name} has learned from, and on those it seems better than it is. Estimate on others."
+            )
     else:
         yield (
             f"What {contender.name} was made from is unknown: if it was these episodes, it seems better on them than it is. "
@@ -116,6 +174,15 @@ def about_clone(contender: Contender) -> Iterator[str]:
         f"The behaviour of {dataset} is judged by a clone of it, {clone.checkpoint}. {checked}. Intervals are those of the "
         f"clone.{recorder}"
     )
+
+
+def about_noise(noise: float | None, contenders: Sequence[Contender]) -> Iterator[str]:
+    """Warn of noise that is played with nothing."""
+    if noise is not None and not any(contender.kind in ("rule", "function", "onnx") for contender in contenders):
+        yield (
+            f"No policy is played with the noise of {noise:g} that was asked for: a rule, a function or an ONNX file is, and "
+            f"{contenders[0].name} is {WORDS[contenders[0].kind]}. Leave noise out."
+        )
 
 
 def about_sampling(manifest: PolicyManifest | None) -> Iterator[str]:

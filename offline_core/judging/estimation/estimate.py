@@ -25,6 +25,7 @@ from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy, fingerprint_of
+from offline_core.runtime.config import without_defaults
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.stage import DATASET, VERSION, Made, candidate, stage
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _GATE = {"require_return", "gate_method"}
+_ASKED = {"gamma", "horizon", "explore", "behaviour", "noise"}
+"""Parameters that say what is estimated, and not how."""
 
 
 def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
@@ -85,7 +88,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
 @stage(
     "estimate",
-    version=10,
+    version=11,
     after="evaluate",
     arguments=(candidate("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",
@@ -172,8 +175,9 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         continued=continued if is_open.any() else None,
         estimates=estimates,
         warnings=[
-            *diagnostics.about_origin(contender, history),
+            *diagnostics.about_origin(contender, history, opened),
             *diagnostics.about_clone(contender),
+            *diagnostics.about_noise(config.noise, [contender]),
             *diagnostics.about_history(opened, history),
             *diagnostics.about_parts(evidence.begins_late),
             *(diagnostics.about_sampling(contender.manifest) if config.explore else []),
@@ -186,6 +190,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         open_episodes=open_episodes,
         unrecorded_share=share,
         seconds=time.perf_counter() - start,
+        asked=without_defaults(config, include=_ASKED),
     )
     told = ", ".join(f"{name} {estimate}" for name, estimate in result.estimates.items())
     where = f"{result.dataset}, horizon {result.told_horizon}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from functools import partial
+from typing import Any
 
 from pydantic import Field
 
@@ -132,9 +135,16 @@ class OffPolicyResult(PolicyResult):
         "the Q function's word in fqe, dr and wdr, and missing in is, wis, pdis and wpdis. Weighted as in wpdis."
     )
     seconds: float
+    asked: dict[str, Any] = Field(
+        {}, description="Parameters, other than the defaults, that say what was estimated: a decision needs them as `estimate`."
+    )
 
     def card(self) -> Card:
         told = self._told()
+        asked = (
+            f"estimate.{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in self.asked.items()
+        )
+        settings = itertools.chain.from_iterable(("-s", setting) for setting in asked)
         weighed = {name: estimate for name, estimate in self.estimates.items() if estimate.effective_episodes is not None}
         intervals = {name: (estimate.value, estimate.low, estimate.high) for name, estimate in self.estimates.items()}
         lines = {"recorded": self.recorded.value}
@@ -175,7 +185,7 @@ class OffPolicyResult(PolicyResult):
                 "Actions": "sampled, as act(explore=True) does" if self.explore else "the likeliest, as act does",
             },
             draw=figures.drawn(lambda: pictures),
-            next="" if told.verdict == "bad" else command("offline", "decide", self.dataset.uri, self.checkpoint),
+            next="" if told.verdict == "bad" else command("offline", "decide", self.dataset.uri, self.checkpoint, *settings),
             about=(self.checkpoint, None)
             if kind_of(self.checkpoint) == "checkpoint"
             else (self.dataset.uri, self.dataset.version),

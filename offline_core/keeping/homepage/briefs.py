@@ -21,11 +21,10 @@ from pydantic_core import from_json, to_json
 
 from offline_core.data.datasets.catalogue import Catalogue, FileState, Kind
 from offline_core.data.datasets.folder_kind import kind_of_result
-from offline_core.data.datasets.manifest import READS, STAGES_BEFORE
+from offline_core.data.datasets.manifest import READS, STAGES_BEFORE, fingerprint_of_weights
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, OfflineError, misread
-from offline_core.policies.manifest import fingerprint_of_weights
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.units import count_text, size_text
 

@@ -8,17 +8,28 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from offline_core.data.datasets.folder_kind import kind_of_result
 from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.episodes import space_from_json
+from offline_core.data.inputs.input_columns import MEANING
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files_on_disk
-from offline_core.errors import PromotionError
+from offline_core.errors import CheckpointError, PromotionError
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.result import PromotionResult
-from offline_core.policies.manifest import copy_policy, find_policy
-from offline_core.policies.registry import CHECKPOINTS, History, Move, PromotionEvidence, commit_move, entry_of, read_history
+from offline_core.policies.manifest import PolicyManifest, copy_policy, find_policy, registered_policy
+from offline_core.policies.registry import (
+    CHECKPOINTS,
+    History,
+    Move,
+    PromotionEvidence,
+    commit_move,
+    name_in_registry,
+    read_history,
+)
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
 from offline_core.runtime.stage import Argument, stage
@@ -58,12 +69,13 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
         source: folder of a decision. With `config.override` also a checkpoint, its address, or a decision that refuses.
 
     Raises:
-        PromotionError: The decision does not allow it, its checkpoint has changed since, or the alias was moved meanwhile.
+        PromotionError: The decision does not allow it, its checkpoint has changed since, the alias was moved meanwhile, or the
+            name is that of a policy of other spaces, columns or labels.
         CheckpointError: There is no policy, or it is damaged.
         CorruptFileError: The decision or the history is not what was written.
-        ConfigError: The name is none.
+        ConfigError: The name is none, or a registry was given in its place.
     """
-    entry = entry_of(registry)
+    entry = name_in_registry(registry)
     remove_partial_files_on_disk(entry)
     history = read_history(entry)
     decision = _decision(config, source)
@@ -80,6 +92,7 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
         return result_of(history, present, reused=True)
     if decision is not None and config.override is None:
         _check(decision, history, config.alias)
+    _check_alike(manifest, history, config.alias)
     move = Move(
         kind="promote" if config.override is None else "assign",
         alias=config.alias,
@@ -99,7 +112,11 @@ def result_of(history: History, move: Move, *, reused: bool = False) -> Promotio
     for unsigned in history.unsigned:
         log.warning("%s Look with 'offline registry %s'.", unsigned, history.entry.uri)
     result = PromotionResult(
-        checkpoint=history.checkpoint(move).uri, address=f"{history.entry.uri}@{move.alias}", move=move, reused=reused
+        checkpoint=history.checkpoint(move).uri,
+        address=f"{history.entry.uri}@{move.alias}",
+        move=move,
+        explore=None if (evidence := history.decided_by(move)) is None else evidence.explore,
+        reused=reused,
     )
     if not reused:
         log.info("Moved %s of %s: %s", move.alias, history.entry.uri, move.because)
@@ -124,11 +141,11 @@ def _decision(config: PromotionConfig, source: str) -> StoredDecision | None:
 
 
 def read_decision(uri: str) -> StoredDecision | None:
-    """The decision in a folder; None if the folder has no result.
+    """The decision in a folder; None if the folder has no result, or that of a training and the like.
 
     Raises:
         CorruptFileError: It is not what was written.
-        PromotionError: It is the result of another stage.
+        PromotionError: It is what no policy comes of.
     """
     file = Location.of(uri).inside(RESULT_FILE)
     if not file.is_file():
@@ -136,6 +153,8 @@ def read_decision(uri: str) -> StoredDecision | None:
     inside = without_checksum(file.read(), file.uri, is_required=True)
     try:
         values = json.loads(inside)
+        if kind_of_result(values["result"]) not in ("decision", None):
+            return None
         result, identity = DecisionResult.model_validate(values["result"]), str(values["identity"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = problems(error) if isinstance(error, ValidationError) else error
@@ -198,6 +217,43 @@ def _check(decision: StoredDecision, history: History, alias: str) -> None:
         raise PromotionError(
             f"{where} is not moved: the decision compared with {what}, and now it names {history.checkpoint(present).uri} "
             f"({present}). Decide against {history.entry.uri}@{alias}, {otherwise}",
+            uri=history.entry.uri,
+        )
+
+
+def _check_alike(manifest: PolicyManifest, history: History, alias: str) -> None:
+    """Check that a policy sees and does what the one does that it replaces, or stands beside if the alias is new.
+
+    Raises:
+        PromotionError: Its spaces have other sizes, or it learned from other columns or labels.
+    """
+    if not history.moves:
+        return
+    before = history.aliases.get(alias, history.moves[-1])
+    try:
+        other = registered_policy(history.entry, before)
+    except CheckpointError:  # it is gone, and promoting is what mends that
+        return
+    from offline_core.policies.policy import spaces_fit  # it needs Torch
+
+    own, theirs = (
+        {"observation": space_from_json(each.observation_space), "action": space_from_json(each.action_space)}
+        for each in (manifest, other)
+    )
+    layout = manifest.network.image_layout
+    told = [
+        f"the {what} space {own[what]} in place of {theirs[what]}"
+        for what in own
+        if not spaces_fit(own[what], theirs[what], layout)
+    ]
+    if not told and manifest.input_columns is not None and other.input_columns is not None:
+        differences = manifest.input_columns.differences(other.input_columns, only=MEANING)
+        told = [f"other columns or labels: {differences}"] if differences else []
+    if told:
+        raise PromotionError(
+            f"{alias} of {history.entry.uri} is not moved: policy {manifest.fingerprint} has {' and '.join(told)}, "
+            f"and what acts by {before.alias} ({before.fingerprint}) would do something else. Promote it under another name, "
+            f"as {history.entry.uri}-2.",
             uri=history.entry.uri,
         )
 

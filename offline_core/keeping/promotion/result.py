@@ -16,6 +16,9 @@ class PromotionResult(PolicyResult):
     checkpoint: str = Field(description="URI of the policy: its copy in the registry.")
     address: str = Field(description="`<registry>/<name>@<alias>`, which stages take as a policy.")
     move: Move = Field(description="As it is in the history.")
+    explore: bool | None = Field(
+        None, description="What was judged of it, by `PromotionEvidence`; of a rollback, before the move it leads back to."
+    )
 
     def card(self) -> Card:
         move, entry = self.move, self.address.rpartition("@")[0]
@@ -23,14 +26,13 @@ class PromotionResult(PolicyResult):
         evidence = {}
         if move.evidence is not None:
             evidence["Decision"] = f"{move.evidence.decision}: {move.evidence.verdict}, against {move.evidence.against}"
-            if move.evidence.explore is not None:
-                evidence["Judged"] = f"it {as_judged(explore=move.evidence.explore)}"
+        if self.explore is not None:
+            evidence["Judged"] = f"it {as_judged(explore=self.explore)}"
         return Card(
             "Rollback" if move.kind == "rollback" else "Promotion",
             verdict="good",
-            word="Moved",
-            sentence=f"{self.address} names policy {move.fingerprint} since {moved}"
-            f"{'; nothing is moved' if self.reused else ''}.",
+            word="Not moved" if self.reused else "Moved",
+            sentence=f"{self.address} names policy {move.fingerprint} since {moved}.",
             facts={
                 "Policy": self.checkpoint,
                 "Because": move.because,

@@ -8,7 +8,7 @@ from offline_core.keeping.promotion.config import RollbackConfig
 from offline_core.keeping.promotion.promote import result_of
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import fingerprint_of
-from offline_core.policies.registry import Move, commit_move, entry_of, read_history
+from offline_core.policies.registry import Move, commit_move, name_in_registry, read_history
 from offline_core.runtime.provenance import this_user
 from offline_core.runtime.stage import Argument, stage
 
@@ -34,7 +34,7 @@ def rollback(config: RollbackConfig, *, registry: str) -> PromotionResult:
         StorageError: The storage does not answer, so that it is not known whether the alias has moved.
         ConfigError: The name is none.
     """
-    entry = entry_of(registry)
+    entry = name_in_registry(registry)
     remove_partial_files_on_disk(entry)
     history = read_history(entry)
     where, present = f"{config.alias} of {entry.uri}", history.aliases.get(config.alias)

@@ -61,7 +61,14 @@ def fine_tune(
     networks_sha256, learned = _networks(training), open_committed(dataset, version)
     last = Location.of(training).child("last").uri
     manifest = read_policy_manifest(last)
-    config = config.model_copy(update={"environment": environment_for(last, manifest, config.environment)})
+    try:
+        environment = environment_for(training, manifest, config.environment)
+    except ConfigError:
+        from offline_core.learning.fine_tuning.work import networks_of  # here, for what is reused needs no Torch
+
+        networks_of(training, manifest)  # what no environment mends is said first
+        raise
+    config = config.model_copy(update={"environment": environment})
     networks = Parent(kind="files", uri=Location.of(training).child(NETWORKS_FILE).uri, fingerprint=networks_sha256[:16])
     begun = yield StoredResult(
         FineTuneResult,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.result_cache import STATES, BegunResult
 from offline_core.data.environments.vector_env import make_vector_env
+from offline_core.data.episodes import space_from_json
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
@@ -49,7 +49,7 @@ def learn_on(
     environment = config.environment
     assert environment is not None
     policy = load_policy(Location.of(training).child("last").uri, manifest)
-    networks, data = _networks(training, policy, manifest.operation.config)
+    networks, data = networks_of(training, manifest)
     source = _source(dataset, policy, networks.algorithm, data)
     env = make_vector_env(environment, copies(config))
     with contextlib.closing(env), isolated_torch(config.compute.threads):
@@ -79,22 +79,24 @@ def learn_on(
     return FineTuneResult(**learned, start_return=monitor.curve[0][1], rollbacks=monitor.rollbacks)
 
 
-def _networks(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[Networks, DataConfig]:
-    """The networks of the training, with weights of their own, and how recorded steps are read for it.
+def networks_of(training: str, manifest: PolicyManifest) -> tuple[Networks, DataConfig]:
+    """The networks of a training, with weights of their own, and how recorded steps are read for it.
 
     Arguments:
-        settings: of the training, without those at their defaults.
+        manifest: of its last policy.
 
     Raises:
         ConfigError: the training cannot go on by play.
     """
+    settings = manifest.operation.config
     name, data = settings.get("algorithm", TrainingConfig().algorithm), settings.get("data", {})
     if not isinstance(name, str):
         raise ConfigError(f"{training} is by an algorithm of your own; only named ones go on by play.")
     if own := sorted(option for option in ("connectors", "prelearner", "data_class", "source") if data.get(option)):
         raise ConfigError(f"{training} learned from steps that data.{own[0]} made; what is played does not go through that.")
     algorithm, network = algorithms()[name](**settings.get(name, {})), NetworkConfig(**settings.get("network", {}))
-    networks = Networks(algorithm, policy.observation_space, policy.action_space, network)
+    seen, done = space_from_json(manifest.observation_space), space_from_json(manifest.action_space)
+    networks = Networks(algorithm, seen, done, network)
     if not isinstance(networks.algorithm, ActorCritic):
         raise ConfigError(
             f"{training} is by {name}, which has no critics of single actions, so play would undo it: train by iql, awac, "

@@ -71,7 +71,9 @@ def test_of_longer_episodes_it_has_to_stay_the_same(tmp_path: Path) -> None:
     log = imported(tmp_path / "long", 3)
     index = log.index([columns.EPS_ID])
     assert len(values_of(log, index, "zone")) == 30
-    with pytest.raises(ConfigError, match=r"cannot be split by 'hour': it is not in episode .*, or changes within it"):
+    with pytest.raises(ConfigError, match=r"cannot be split by 'hour': it changes within episode .*, or has no value there"):
         values_of(log, index, "hour")
-    with pytest.raises(ConfigError, match="cannot be split by 'town'"):
+    with pytest.raises(
+        ConfigError, match=r"split by 'town': no column is called so\. Choose one of eps_id, .* there are: .*zone"
+    ):
         values_of(log, index, "town")

@@ -225,7 +225,7 @@ def test_by_a_column_equal_values_stay_on_one_side(tmp_path: Path, values: Seque
     train, held_out = sides(run_split(tmp_path, held_out_fraction=0.3, by="building"))
     buildings = [{str(each.extras["building"][0]) for each in side} for side in (train, held_out)]
     assert (len(buildings[0]), len(buildings[1])) == (7, 3) and not buildings[0] & buildings[1]
-    with pytest.raises(ConfigError, match="cannot be split by 'house': it is not in episode"):
+    with pytest.raises(ConfigError, match=r"cannot be split by 'house': no column is called so. .* there are: building\.$"):
         run_split(tmp_path, "other", by="house")
 
 

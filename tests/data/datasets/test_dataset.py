@@ -443,7 +443,7 @@ def test_a_foreign_file_that_is_damaged(tmp_path: Path, damage: str) -> None:
             (tmp_path / "b.parquet").write_bytes(b"")
         case "text":
             (tmp_path / "b.parquet").write_text("this is no Parquet file at all")
-    with pytest.raises(CorruptFileError, match=r"b\.parquet is no readable Parquet file(.|\n)*Delete or replace it"):
+    with pytest.raises(CorruptFileError, match=r"b\.parquet is no readable Parquet file(.|\n)*Restore it from a copy"):
         open_dataset(str(tmp_path))
 
 

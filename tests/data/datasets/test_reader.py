@@ -163,7 +163,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, format: Format, damage: str) ->
             garble(bad, 4, 60)
         case "empty":
             Path(bad).write_bytes(b"")
-    with pytest.raises(CorruptFileError, match=rf"{bad} is no readable Parquet file(.|\n)*Delete or replace it"):
+    with pytest.raises(CorruptFileError, match=rf"{bad} is no readable Parquet file(.|\n)*Restore it from a copy"):
         reading(dataset)
 
 

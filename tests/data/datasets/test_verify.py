@@ -14,6 +14,7 @@ from offline_core.data.datasets.verify import verify
 from offline_core.data.store.json_files import without_checksum
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
 from tests.data.datasets.factories import cut_in_half, episode, flip_bit, write_dataset
+from tests.keeping.promotion.decisions import policy_at
 
 EPISODES = [episode(i) for i in range(4)]
 
@@ -110,6 +111,23 @@ def test_tags_moves_metrics_scores_and_networks_are_compared(root: Path) -> None
         flip_bit(root / file, 8 * 40)
     (root / "outliers" / "scores.parquet").unlink()
     assert "outliers/scores.parquet" in wrong(root)["outliers/result.json"][0]
+
+
+def test_an_alias_has_to_name_the_checkpoint_of_its_move(root: Path) -> None:
+    """Whether its folder is gone, or holds another policy, whose own hashes are right."""
+    hvac = root / "registry" / "hvac"
+    offline.promote(root / "policy", registry=hvac, override="a test")
+    offline.promote(root / "policy", registry=hvac, alias="challenger", override="a test")
+    [copy] = (hvac / "checkpoints").iterdir()
+    whole = wrong(root)["registry/hvac/history"]
+    policy_at(copy, 9)
+    replaced = wrong(root)["registry/hvac/history"]
+    assert whole == () and replaced[0].startswith(f"challenger names {copy}, which holds the policy ")
+    shutil.rmtree(copy)
+    assert wrong(root)["registry/hvac/history"][1] == f"champion names {copy}, which is gone"
+    shown = CliRunner().invoke(app, ["verify", str(root)])
+    assert shown.exit_code == 1 and f"  ! {hvac}/history: challenger names" in shown.stdout.splitlines()[1]
+    assert "as written" not in shown.stdout.lower(), "the others are listed by -v alone"
 
 
 def test_a_version_is_verified_by_its_tag(root: Path) -> None:

@@ -81,6 +81,8 @@ def test_a_registry_that_is_not_there_is_told_before_anything_is_fitted(
     with pytest.raises(ConfigError, match="fitted now"):
         decided(log, BEST, output=tmp_path / "out", registry=f"{tmp_path}/registry/hvca")
     assert f"the registry {tmp_path}/registry has hvac. A promotion" in caplog.text
+    with pytest.raises(ConfigError, match=f"{tmp_path}/registry is a registry with the names hvac, and no name itself"):
+        decided(log, BEST, output=tmp_path / "out", registry=f"{tmp_path}/registry")
 
 
 def test_a_rule_may_be_what_runs_today(log: str, tmp_path: Path) -> None:

@@ -247,7 +247,13 @@ def test_a_group_in_which_the_candidate_is_worse_is_told(place: Path, tmp_path: 
     sizes = {each.group: each.episodes for each in only.groups}
     assert sum(sizes.values()) == found.judging.episodes and only.groups[0].difference is None
     assert "target is shown to be worse where zone = south (-" in found.sentence
-    for names, message in ((["room"], "cannot be grouped by 'room'"), (["eps_id"], "has 1,000 values")):
+    for names, message in (
+        (
+            ["zones"],
+            rf"^{tmp_path}/log version 1 .* cannot be grouped by 'zones': no column is called so \(did you mean zone\?\)",
+        ),
+        (["eps_id"], "has 1,000 values"),
+    ):
         with pytest.raises(ConfigError, match=message):
             wrong = parse(DecisionConfig, values | {"group": names})
             decide(wrong, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "out"))

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from offline_core.judging.decisions.result import GroupFinding, LogPart, Verdict
+from offline_core.judging.decisions.result import ADOPT, GroupFinding, LogPart, Verdict
 from offline_core.runtime.reporting.card import Card
 from tests.judging.decisions.made_up import CALIBRATED, SENTENCES, candidate, candidates, difference, guardrail, made_up
 
@@ -208,6 +208,28 @@ def test_a_return_of_one_step_without_a_discount_is_told_in_the_words_of_its_rew
 def test_what_is_refused_claims_no_difference() -> None:
     assert "difference" in str(card_of("keep").facts["Ranked first"])
     assert "difference" not in str(card_of("refused").facts["Ranked first"])
+
+
+def test_candidates_are_counted_as_finalists_and_as_judged() -> None:
+    assert card_of("keep").facts["Candidates"] == "4, 3 of them finalists; 2 could be judged"
+    assert card_of("refused").facts["Candidates"] == "4, 3 of them finalists; 0 could be judged"
+
+
+def test_of_what_was_no_finalist_no_guardrail_is_told() -> None:
+    """Whether some are set, or none."""
+    [table] = [each for each in card_of("keep").sections if each.title == "Candidates"]
+    told = {row[0]: row[table.columns.index("Guardrails")] for row in table.rows}
+    assert (told["td3_bc"], told["bc"]) == ("none set", "–")
+
+
+def test_a_checkpoint_that_is_shown_beside_a_rule_is_told() -> None:
+    held = guardrail("comfort", 0.1, max_fall=0.2, passed=True)
+    shown, unsure = candidate("iql", judged=difference(1.2), guardrails=[held]), candidate("bc", judged=difference(0.4))
+    rule = candidate("rule", checkpoint="rule:1", judged=difference(2.0))
+    found = made_up("promote", checkpoint="rule:1", candidates=[rule, unsure, shown])
+    told = "iql is a checkpoint, and is shown to be better, too: decide again without rule to promote it."
+    assert str(found.card().advice).endswith(told)
+    assert made_up("promote", checkpoint="rule:1", candidates=[rule, unsure]).card().advice == ADOPT
 
 
 def test_a_log_that_cannot_tell_shows_few_of_many_candidates() -> None:

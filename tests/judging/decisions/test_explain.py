@@ -149,3 +149,8 @@ def test_steps_are_told_in_the_words_of_the_log() -> None:
     steps, more = explained(batch, np.array([0, 1]), {"it": policy}, inputs, made_of)
     assert more == 1 and [each.seen["hour"] for each in steps] == ["7", "8.5"] and "sensor 5" not in steps[0].seen
     assert [each.done for each in steps] == ["off", "heat"] and {each.choices["it"].action for each in steps} <= {"heat", "off"}
+    assert all(0 < each.choices["it"].chance < 1 for each in steps)
+    steps, _ = explained(batch, np.array([0, 1]), {"it": policy}, inputs, made_of, explore=False)
+    assert [each.choices["it"].chance for each in steps] == [float(each.choices["it"].agrees) for each in steps], (
+        "if it is greedy"
+    )

@@ -124,7 +124,19 @@ def test_a_guardrail_that_is_not_shown_to_hold_stops_a_promotion() -> None:
         held = GuardrailFinding(name="comfort", difference=difference(value, 0.4, p_value), max_fall=0.5, passed=p_value < 0.05)
         found = ruled(candidate("a", better, guardrails=[held]))
         assert found.verdict == verdict
-        assert ("comfort may fall by more than allowed" in found.sentence) == (verdict != "promote")
+        assert ("comfort may fall by more than allowed" in found.sentence) == (verdict in ("collect", "keep"))
+        assert ("85 % sure that comfort falls by no more than allowed, not 95 %." in found.sentence) == (verdict == "test")
+        assert ("the log is 99.9 % sure that a is better than what the log recorded, and" in found.sentence) == (
+            verdict == "test"
+        )
+
+
+def test_what_is_likely_better_and_breaks_a_guardrail_is_told_with_it() -> None:
+    """Whatever is ranked first."""
+    falls = GuardrailFinding(name="sold", difference=difference(-1.1, 0.3, 0.97), max_fall=0.5, passed=False)
+    found = ruled(candidate("a", difference(1, 0.8, 0.12), guardrails=[falls]), candidate("b", difference(-0.1, 0.01, 0.9)))
+    assert (found.verdict, found.first.name) == ("keep", "a")
+    assert found.sentence.endswith(": a is likely better by 1, and sold may fall by more than allowed.")
 
 
 def test_what_a_log_is_not_sure_enough_of_is_told_by_the_share_of_the_risk() -> None:

@@ -19,15 +19,25 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.episodes import Episode, space_to_json
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.diagnostics import about_convergence, about_q, about_sampling, about_weights
+from offline_core.judging.estimation.contenders import Contender
+from offline_core.judging.estimation.diagnostics import (
+    about_convergence,
+    about_origin,
+    about_q,
+    about_sampling,
+    about_weights,
+    copies_learned,
+    shared_episodes,
+)
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from offline_core.policies import lineage as lineage_module
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
-from tests.judging.estimation.chains import BEHAVIOUR, SPACES, TARGET, played, policy_of, recorded
+from tests.judging.estimation.chains import BEHAVIOUR, SPACES, TARGET, episode_of, played, policy_of, recorded
 from tests.judging.estimation.test_estimate import QUICK, chain, run_estimate, saved
 from tests.learning.datasets import dataset_of
 
@@ -76,9 +86,34 @@ def test_a_policy_is_not_estimated_on_what_it_was_learned_from_without_a_word(tm
     split(SplitConfig(held_out_fraction=0.5), dataset=train, output=str(tmp_path / "within"))
     assert "may be, in" in doubts(policy, str(tmp_path / "within" / "held_out"))
     assert doubts(trained_on(tmp_path / "stopped", train, held_out), held_out) == "", "its loss there told when to stop"
-    assert doubts(trained_on(tmp_path / "other", chain(tmp_path / "elsewhere", 60)), data) == ""
+    others = recorded(played(60, seed=12), first=600)
+    elsewhere = dataset_of(tmp_path / "elsewhere", others, spaces=SPACES, environment=None)
+    assert doubts(trained_on(tmp_path / "other", elsewhere), data) == ""
     shutil.rmtree(tmp_path / "elsewhere")
     assert "learned from" not in doubts(str(tmp_path / "other"), data, seed=1)
+
+
+def test_copies_are_known_by_their_contents_whatever_their_ids(tmp_path: Path) -> None:
+    """A log that was imported again from another folder, beside one whose equal episodes are of few states."""
+    rng = np.random.default_rng(0)
+    seen = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    offers = [
+        episode_of(number, rng.normal(size=(2, 1)).astype(np.float32), np.zeros(1, np.int64), [1.0], of=(seen, SPACES[1]))
+        for number in range(90)
+    ]
+    again = [replace(offer, eps_id=f"again-{offer.eps_id}") for offer in offers[60:]]
+    learned = dataset_of(tmp_path / "learned", offers[:70], spaces=(seen, SPACES[1]), environment=None)
+    copied = open_dataset(dataset_of(tmp_path / "again", again, spaces=(seen, SPACES[1]), environment=None))
+    policy = trained_on(tmp_path / "policy", learned)
+    assert [*copies_learned(copied, lineage(policy))] == [(10, learned)]
+    own = Contender(policy, "it", "0" * 16, copied, read_policy_manifest(policy))
+    [said] = about_origin(own, lineage(copied.location.uri), copied)
+    assert said.startswith(f"10 of the 30 episodes of {copied.location.uri} are also in {learned}, which it has learned from")
+    chains = [
+        dataset_of(tmp_path / str(seed), recorded(played(300, seed=seed), first=300 * seed), spaces=SPACES, environment=None)
+        for seed in (1, 2)
+    ]
+    assert shared_episodes(open_dataset(chains[0]), chains[1], None) == 0, "but for chance"
 
 
 # Where the episodes come from.

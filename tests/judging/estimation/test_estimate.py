@@ -239,6 +239,20 @@ def test_it_is_kept_beside_the_policy_and_found_again(tmp_path: Path) -> None:
     assert not run_estimate(policy, dataset).reused
 
 
+def test_what_comes_next_decides_on_what_was_estimated(tmp_path: Path) -> None:
+    policy, data = saved(policy_of(TARGET), tmp_path / "policy"), chain(tmp_path)
+    asked = {"explore": False, "gamma": 1, "behaviour": policy, "methods": ["wis"], "seed": 3}
+    told = f"-s estimate.gamma=1.0 -s estimate.explore=false -s estimate.behaviour={policy}"
+    assert run_estimate(policy, data, **asked).card().next == f"offline decide {data} {policy} {told}"
+    assert run_estimate(policy, data, gamma=0.99).card().next == f"offline decide {data} {policy}"
+
+
+def test_noise_that_nothing_is_played_with_is_told(tmp_path: Path) -> None:
+    policy, data = saved(policy_of(TARGET), tmp_path / "policy"), chain(tmp_path)
+    [warning] = [each for each in run_estimate(policy, data, noise=0.5).warnings if "noise" in each]
+    assert warning.startswith("No policy is played with the noise of 0.5 that was asked for") and "is a checkpoint." in warning
+
+
 def test_the_seed_decides(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
     once = run_estimate(policy, dataset)

@@ -10,15 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
+from pydantic import BaseModel
 
 import offline_core as offline
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.result_cache import store_result
 from offline_core.data.datasets.verify import verify
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError, CorruptFileError, PromotionError, StorageError
 from offline_core.errors import StorageUnavailableError as Unavailable
+from offline_core.keeping.inspection import registry_card
 from offline_core.keeping.promotion.promote import commit_move, read_decision
 from offline_core.keeping.promotion.result import PromotionResult
+from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.manifest import read_policy_manifest
+from offline_core.policies.policy import Policy
 from offline_core.policies.registry import History, Move
 from tests.keeping.promotion.decisions import decision_at, policy_at
 
@@ -197,11 +206,84 @@ def test_a_verdict_that_was_written_by_hand_is_not_believed(
 
 def test_the_result_of_another_stage_is_no_decision(hvac: str, tmp_path: Path) -> None:
     made = offline.promote(policy_at(tmp_path / "policy", 1), registry=hvac, override="first")
-    from offline_core.data.datasets.result_cache import store_result
-
     store_result(Location.of(str(tmp_path / "other" / "result.json")), "x", made, fingerprints={})
     with pytest.raises(PromotionError, match="is no decision"):
         offline.promote(str(tmp_path / "other"), registry=hvac, override="why not")
+
+
+class Trained(BaseModel):
+    """What tells the result of a training."""
+
+    losses: dict[str, float] = {}
+    epochs: float = 1.0
+
+
+def test_the_folder_of_a_training_stands_for_its_best_policy(hvac: str, tmp_path: Path) -> None:
+    training = tmp_path / "training"
+    policy = policy_at(training / "best", 1)
+    store_result(Location.of(str(training / "result.json")), "x", Trained(), fingerprints={})
+    with pytest.raises(PromotionError, match=r"There is no decision in .*/training\. An alias moves by"):
+        offline.promote(training, registry=hvac)
+    assert offline.promote(training, registry=hvac, override="a test").move.source == policy
+
+
+def another(uri: Path, numbers: int = 4, actions: int = 2, *, names: str = "abcd", bound: float = 10) -> str:
+    """A policy that sees these columns."""
+    policy = Policy(spaces.Box(-bound, bound, (numbers,)), spaces.Discrete(actions), seed=numbers * actions + int(bound))
+    policy.input_columns = InputColumns(steps=RowSteps(), obs=[*names])
+    save_policy(policy, str(uri), operation=Operation(name="test"))
+    return str(uri)
+
+
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "seen": ({"numbers": 5}, r"the observation space Box.* in place of Box"),
+    "done": ({"actions": 3}, r"the action space Discrete\(3\) in place of Discrete\(2\)"),
+    "columns": (
+        {"names": "abdc", "bound": 7},
+        r"other columns or labels: obs is \['a', 'b', 'd', 'c'\] and \['a'",
+    ),
+}
+
+
+@pytest.mark.parametrize("alias", ["champion", "challenger"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_policy_that_sees_or_does_other_things_goes_under_another_name(
+    hvac: str, tmp_path: Path, kind: str, alias: str
+) -> None:
+    """Whatever is said for it; bounds may differ, as they are guessed at an import."""
+    offline.promote(another(tmp_path / "present"), registry=hvac, override="the first")
+    values, told = OTHERS[kind]
+    other = another(tmp_path / "other", **values)
+    with pytest.raises(PromotionError, match=rf"{alias} of {hvac} is not moved: .*{told}.* under another name, as {hvac}-2"):
+        offline.promote(other, registry=hvac, alias=alias, override="oops")
+    alike = offline.promote(another(tmp_path / "alike", bound=9), registry=hvac, override="alike")
+    shutil.rmtree(alike.checkpoint)
+    assert offline.promote(other, registry=hvac, override="that one is gone").move.kind == "assign"
+
+
+def test_a_registry_is_no_name_and_below_a_name_is_none(hvac: str, tmp_path: Path) -> None:
+    promoted(hvac, tmp_path, 1)
+    registry = str(Path(hvac).parent)
+    for wrong, told in (
+        (registry, rf"{registry} is a registry with the names hvac, and no name itself. Give one of them, as {hvac}, or"),
+        (f"{hvac}/new", rf"{hvac} is a name in a registry, and has no names below it. Give it, or .* as {registry}/new\."),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            offline.promote(str(tmp_path / "policy-1"), registry=wrong, override="a test")
+        with pytest.raises(ConfigError, match=told):
+            offline.rollback(wrong)
+    assert [history.name for history in offline.read_registry(registry)] == ["hvac"]
+
+
+def test_how_the_policy_was_judged_is_told_after_a_rollback_too(hvac: str, tmp_path: Path) -> None:
+    for number, explore in ((1, False), (2, True)):
+        against = {} if number == 1 else {"against": f"{hvac}/{offline.read_registry(hvac)[0].aliases['champion'].checkpoint}"}
+        policy = policy_at(tmp_path / f"policy-{number}", number)
+        decision = decision_at(tmp_path / f"decision-{number}", policy, explore=explore, **against)
+        assert offline.promote(decision, registry=hvac).explore is explore
+    back = offline.rollback(hvac)
+    assert back.explore is False and "takes its likeliest action" in str(back.card().facts["Judged"])
+    assert "it takes its likeliest action" in registry_card(hvac).terminal(verbose=True)
 
 
 def test_rollbacks_go_back_one_by_one_and_never_forth(hvac: str, tmp_path: Path) -> None:

@@ -154,6 +154,18 @@ def test_a_training_without_critics_is_refused(world: Path, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
+def test_what_no_environment_mends_is_said_before_one_is_asked_for(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offline_core.policies.manifest.recorded_environment", lambda *_, **__: None)
+    for training, told in (
+        ("bc", "is by bc, which has no critics"),
+        ("iql", f"Policy {world}/iql does not name the environment"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            tuned(world, tmp_path / "out", training, environment=None)
+
+
 def test_networks_that_were_changed_are_refused(world: Path, tmp_path: Path) -> None:
     file = world / "iql" / NETWORKS_FILE
     data = file.read_bytes()

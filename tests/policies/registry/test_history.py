@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import offline_core as offline
 from offline_core.data.store.json_files import with_checksum
 from offline_core.errors import CheckpointError, CorruptFileError, OfflineError
+from offline_core.keeping.inspection import registry_card
 from tests.keeping.promotion.decisions import policy_at
 
 
@@ -129,6 +131,19 @@ def test_an_alias_whose_copy_was_replaced_is_refused(hvac: Path, tmp_path: Path)
         CheckpointError, match=r"is not what was registered: .*roll back by 'offline rollback .* alias=champion"
     ):
         offline.load_policy(f"{hvac}@champion")
+
+
+def test_an_alias_whose_copy_is_gone_is_told_where_it_is_listed_and_where_it_is_loaded(hvac: Path) -> None:
+    [history] = offline.read_registry(hvac)
+    copy = hvac / history.aliases["champion"].checkpoint
+    assert registry_card(str(hvac)).verdict == "grey"
+    shutil.rmtree(copy)
+    told = f"{hvac}@champion is not what was registered: {copy} is gone, and move .* Restore the folder from a copy, roll back"
+    with pytest.raises(CheckpointError, match=told):
+        offline.load_policy(f"{hvac}@champion")
+    card = registry_card(str(hvac))
+    assert card.verdict == "bad" and re.match(told, str(card.warnings[0]))
+    assert f"{copy} (not what was registered)" in card.terminal(verbose=True)
 
 
 def test_links_that_leave_the_registry_are_not_followed(hvac: Path, tmp_path: Path) -> None:
