@@ -202,7 +202,7 @@ def _notes_on_times(counts: Counts) -> list[str]:
         )
     if counts.set_back_ids:
         notes.append(
-            f"In the order of the source the times of {counts.set_back_ids:,} ids go back once, by up to an hour, as local "
+            f"In the order of the source the times of {counts.set_back_ids:,} ids go back by up to an hour, as local "
             "times do when the clock is set back: in order of time the steps of two hours are mixed. Write UTC or offsets; or, "
             "if rows lie in the order of the steps, set episodes.order: stored."
         )

@@ -87,7 +87,7 @@ class Counts(BaseModel):
     longest_time_gap: float | None = Field(None, description="The longest of those, likewise.")
     alternating_ids: int = Field(0, description="Ids whose steps in order of time alternate between files.")
     set_back_ids: int = Field(
-        0, description="Ids whose times go back in the source, once and by up to an hour, as local times do."
+        0, description="Ids whose times go back in the source, once a year and by up to an hour, as local times do."
     )
     late_starts: int = Field(0, description="Episodes whose first step is missing.")
     restarted_ids: int = Field(0, description="Episodes that go on under the id of one that had ended.")

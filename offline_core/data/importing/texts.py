@@ -90,6 +90,8 @@ _DATE_PARTS = re.compile(
 MAX_DATES = 10_000
 """Texts that decide how dates are written."""
 EARLIEST_YEAR = 1900
+_NAMED_ZONE = re.compile(r"\d\s*[A-Z]{3,5}\s*$")
+"""A name of a zone behind the time of the day, which may be one of several offsets."""
 _ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
 """Times by ISO 8601, alone and with their distance from UTC."""
 
@@ -170,6 +172,8 @@ def _no_number(text: str, kind: pa.DataType, name: str) -> str:
             f"such as {text.strip()}+01:00, or all times in UTC, such as {text.strip()}Z."
         )
     what = "time" if pa.types.is_timestamp(kind) else "number"
+    if what == "time" and _NAMED_ZONE.search(text):
+        return f"Column {name!r} has the time {text!r}, whose zone is a name. Write its offset, such as +02:00 for CEST."
     none = f" If it stands for none: source.arguments: {{null_values: {{{name}: {json.dumps(text)}}}}}."
     return f"Column {name!r} has text that is no {what}, such as {text!r}.{none if text in MISSING else ''}"
 

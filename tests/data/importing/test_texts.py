@@ -46,6 +46,18 @@ def test_text_stays_text_where_nothing_says_otherwise() -> None:
     assert column(table(2, actions=["1", "2"]), "actions", spaces=(None, spaces.Text(3))).tolist() == ["1", "2"]
 
 
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        ("2025-10-26T03:00:00", r"has the time '2025-10-26T03:00:00', which has no offset where others have one"),
+        ("2025-10-26T03:00:00 CEST", r"whose zone is a name\. Write its offset"),
+    ],
+)
+def test_a_time_without_an_offset_among_others_is_told_as_such(time: str, message: str) -> None:
+    _, [bad] = prepare(table(3, t=["2025-10-26T01:00:00Z", time, "2025-10-26T05:00:00+01:00"]))
+    assert bad.row == 101 and re.search(message, str(bad.error))
+
+
 def test_observations_that_are_numbers_but_for_a_few_are_numbers() -> None:
     """And the few are named, as they are in rewards; where earlier rows have text, they are text."""
     rows = table(obs=["0.5", "true", "1", "1.5"])

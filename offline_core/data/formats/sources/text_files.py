@@ -310,7 +310,7 @@ def _is_list(path: str) -> bool:
 
 
 def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
-    """(line, problem or "") of NDJSON, where a blank line is skipped; all lines have lists and objects at the same names."""
+    """(line, problem or "") of NDJSON, where a blank line is skipped; all lines have the same kinds of values at each name."""
     first = dict[str, tuple[str, int]]()
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -324,7 +324,7 @@ def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
         is_object = isinstance(value, dict)
         what = f"is a {type(value).__name__}; each line must be one JSON object, which is one step"
         kinds = dict(_kinds(value)) if is_object else {}
-        others = [name for name, kind in kinds.items() if first.setdefault(name, (kind, number))[0] != kind]
+        others = [name for name, kind in kinds.items() if not _are_alike(kind, first.setdefault(name, (kind, number))[0])]
         if others:
             kind, earlier = first[others[0]]
             what = f"has {kinds[others[0]]} as {others[0]!r}, where line {earlier} has {kind}; write them in one way"
@@ -337,7 +337,15 @@ def _kinds(value: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, st
         if isinstance(part, dict):
             yield from ((f"{inside}{name}", "an object"), *_kinds(part, f"{inside}{name}."))
         elif part is not None:
-            yield f"{inside}{name}", "a list" if isinstance(part, list) else "a single value"
+            yield f"{inside}{name}", _KINDS[type(part)]
+
+
+_KINDS = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Whether one column holds both kinds of values: beside texts others become texts."""
+    return one == other or "text" in (one, other)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -246,12 +246,14 @@ def test_a_file_of_json_gets_its_note(tmp_path: Path) -> None:
 
 
 def test_a_line_of_json_with_another_kind_of_value_is_named(tmp_path: Path) -> None:
-    lines = ['{"a": {"x": 1.5}, "b": null}', '{"a": {"x": [1.5]}, "b": 1}', '{"a": null, "b": 2}', '{"a": {"x": 2}, "b": {}}']
+    lines = ['{"a": {"x": 1.5}, "b": null}', '{"a": {"x": [1.5]}, "b": 1}', '{"a": null, "b": "2"}']
+    lines += ['{"a": {"x": 2}, "b": {}}', '{"a": {"x": true}}']
     every = [*opened(tmp_path, "x.jsonl", "\n".join(lines).encode()).batches()]
     assert [each["_source_row"].to_pylist() for each in every if isinstance(each, pa.Table)] == [[0, 2]]
     assert [(each.row, str(each.error)) for each in every if isinstance(each, Unreadable)] == [
-        (1, "line 2 has a list as 'a.x', where line 1 has a single value; write them in one way."),
-        (3, "line 4 has an object as 'b', where line 2 has a single value; write them in one way."),
+        (1, "line 2 has a list as 'a.x', where line 1 has a number; write them in one way."),
+        (3, "line 4 has an object as 'b', where line 2 has a number; write them in one way."),
+        (4, "line 5 has true or false as 'a.x', where line 1 has a number; write them in one way."),
     ]
 
 
