@@ -97,10 +97,11 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             "twice; a pruning with drop_duplicates: true leaves them out."
         )
     if counts.lone_rows:
-        notes.append(
+        said = (
             f"{counts.lone_rows:,} rows are an episode each that terminates, as a click or an offer is: nothing says what "
             "follows. If something does, map it to new_obs, or what says where episodes end to dones or eps_id."
         )
+        notes.append(Recognised(said))  # by episodes.order, which says it
     elif counts.repeated_last_obs:
         known = (
             f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"
