@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except click.UsageError as error:  # it repeats what was typed, or what a shell put in its place
             raise click.UsageError(visible(error.format_message()), error.ctx) from None
+        except KeyboardInterrupt:  # click would say "Aborted!" before `main` says what stopped it
+            raise SystemExit(128 + signal.SIGINT) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands]

@@ -143,7 +143,9 @@ def policy_card(uri: str) -> Card:
     is_played = {"episode_return_mean", "episode_return_std", "episodes"} <= policy.metrics.keys()
     told = played(policy.metrics) if is_played else None
     metrics = {name: value for name, value in policy.metrics.items() if not (is_played and name in EPISODE_METRICS)}
+    algorithm = policy.operation.config.get("algorithm")
     described: dict[str, object] = {
+        **({"Algorithm": algorithm} if isinstance(algorithm, str) else {}),
         "Made": f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC",
         "Environment": policy.environment.id if policy.environment else "not said",
         "Observations": str(space_from_json(policy.observation_space)),

@@ -398,3 +398,13 @@ def test_shells_complete_verbs_and_parameters() -> None:
         1,
         "ConfigError: There is no completion for 'tcsh'; there is one for bash, zsh and fish.",
     )
+
+
+def test_what_stops_a_verb_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `main`, and not by the library as well."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("offline_core.keeping.inspection.verification_card", stopped)
+    assert run("verify", str(tmp_path)) == (130, "")

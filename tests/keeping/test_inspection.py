@@ -41,7 +41,7 @@ def test_a_policy_is_shown_with_all_its_ancestors(tmp_path: Path) -> None:
     trained = train(config(), dataset=pruned.uri, output=str(tmp_path / "policy"))
     card = card_at(trained.checkpoint)
     shown = card.terminal(verbose=True)
-    assert "train" in shown and "Discrete(2)" in shown and card.headline == trained.card().headline
+    assert "train" in shown and "Discrete(2)" in shown and "Algorithm  " in shown and card.headline == trained.card().headline
     assert card.places == [] != trained.card().places  # no page is kept of a call in Python
     names = [line.partition(",")[0] for _, line in card.ancestors]
     assert names == [

@@ -37,14 +37,18 @@ def negated(source: str, taken: Collection[str]) -> dict[str, str]:
     return {name: f"-{as_sql(source)}"}
 
 
-def notes_on(counts: Counts, statistics: Statistics, config: ImportConfig) -> list[str]:
-    """The notes on ends, times, clipped actions and rewards."""
+def notes_on(counts: Counts, statistics: Statistics, rewards: str | list[str] | None) -> list[str]:
+    """The notes on ends, times, clipped actions and rewards.
+
+    Arguments:
+        rewards: what the mapping makes rewards of.
+    """
     return [
-        *_notes_on_ends(counts, statistics, config),
+        *_notes_on_ends(counts, statistics),
         *_notes_on_times(counts),
         *_notes_on_clipped(counts, statistics),
         *_notes_on_rewards(statistics),
-        *_notes_on_costs(statistics, config.mapping.get(columns.REWARDS)),
+        *_notes_on_costs(statistics, rewards),
     ]
 
 
@@ -89,7 +93,7 @@ def notes_on_unreadable(findings: Findings) -> list[str]:
     return [*map(str, reasons[:MAX_REASONS]), *more]
 
 
-def _notes_on_ends(counts: Counts, statistics: Statistics, config: ImportConfig) -> list[str]:
+def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
     """Sentences on ends that are not what they were in the source; none if all are."""
     notes = list[str]()
     ends = counts.terminations - counts.time_limits
@@ -126,7 +130,7 @@ def _notes_on_ends(counts: Counts, statistics: Statistics, config: ImportConfig)
             f"{counts.lone_rows:,} rows are an episode each that terminates, as a click or an offer is: nothing says what "
             "follows. If something does, map it to new_obs, or what says where episodes end to dones or eps_id."
         )
-        notes.append(Recognised(said) if config.episodes.order == "single_step" else said)
+        notes.append(Recognised(said))  # by episodes.order, which says it
     elif counts.repeated_last_obs:
         known = (
             f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"

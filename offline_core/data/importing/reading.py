@@ -134,7 +134,7 @@ class Read:
     def notes(self, source: Source, config: ImportConfig) -> list[str]:
         """Sentences on where it guessed, and what it changed."""
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
-        of_counts = notes_on(self.counts, self.statistics, config)
+        of_counts = notes_on(self.counts, self.statistics, config.mapping.get(columns.REWARDS))
         in_units = config.recorded_action_range is not None
         of_units = [] if in_units else notes_on_units(self.statistics, self.declared[1])
         unreadable = notes_on_unreadable(self.findings)

@@ -44,7 +44,8 @@ def list_unreadable(root: Location, unreadable: Sequence[Unreadable]) -> str:
     ]
     file = root.child(f"{QUARANTINE}/{digest(lines)}.ndjson")
     file.write(("\n".join(lines) + "\n").encode())
-    log.warning("%d rows or files cannot be read; they are listed in %s", len(unreadable), file.uri)
+    told = count_text(len(unreadable), "row or file", "rows or files")
+    log.warning("%s cannot be read: see %s", told, file.uri)
     return file.uri
 
 

@@ -134,6 +134,11 @@ def decided(
         ),
         *(told for contender in (*fair, *([today] if today else [])) for told in diagnostics.about_clone(contender)),
         *diagnostics.about_noise(config.estimate.noise, [*contenders, *([today] if today else [])]),
+        *(
+            f"{contender.name} is {config.against} itself, which runs today, so it cannot be better."
+            for contender in contenders
+            if today is not None and contender.fingerprint == today.fingerprint
+        ),
         *advantage,
         *diagnosis.about_tail(best),
         *diagnosis.about_groups(best, ruling.verdict),

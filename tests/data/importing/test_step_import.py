@@ -178,6 +178,12 @@ def test_without_new_obs_the_last_one_is_repeated_and_said_or_dropped(tmp_path: 
     assert sorted(end for _, end in parts(found)) == ["T", "T", "T", "X", "X"]
 
 
+def test_single_steps_that_were_declared_are_noted_and_no_warning(tmp_path: Path) -> None:
+    source = scattered(tmp_path / "in", without(ROWS, "new_obs", "terminateds", "truncateds"), 1)
+    result, _ = run_import(source, tmp_path / "out", episodes={"order": "single_step"})
+    assert not result.warnings and any("an episode each that terminates" in note for note in result.recognised)
+
+
 @pytest.fixture
 def no_scattering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files are looked at, and read by tasks of two; rows that are scattered are a failure."""

@@ -139,6 +139,12 @@ def test_a_policy_that_runs_today_takes_the_place_of_the_log(place: Path, tmp_pa
     assert judged is not None and judged.low < true_value(BETTER) - true_value(TARGET) < judged.high
 
 
+def test_what_runs_today_is_told_where_it_is_a_candidate(place: Path, tmp_path: Path) -> None:
+    today = str(place / "target")
+    found = decided(place, "few", "target", output=tmp_path, against=today, examine_updates=0)
+    assert f"{found.first.name} is {today} itself, which runs today, so it cannot be better." in found.warnings
+
+
 def test_without_probabilities_a_model_of_the_behaviour_is_fitted_and_examined(
     place: Path,
     tmp_path: Path,

@@ -232,11 +232,10 @@ def data_files(location: Location, format: str | None, listing: Listing) -> list
     locations = [location] if is_there else _matches(location, listing)
     files = [file for entry in locations for file in ([entry] if listing.is_file(entry) else _below(entry, format, listing))]
     if not files:
-        raise EmptyDatasetError(
-            f"There are no data files ({', '.join(suffixes_of(format))}) at {location.uri}. "
-            f"{_cure(*(name for entry in locations for name in listing.below(entry)))} For other names, give the format and a "
-            "pattern such as folder/**/*.dat."
-        )
+        cure = _cure(*(name for entry in locations for name in listing.below(entry)))
+        there = f"There are no data files ({', '.join(suffixes_of(format))}) at {location.uri}."
+        told = f"{there} {cure}" if cure else there
+        raise EmptyDatasetError(f"{told} For other names, give the format and a pattern such as folder/**/*.dat.")
     return list({file.uri: file for file in files}.values())
 
 

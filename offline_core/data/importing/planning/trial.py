@@ -96,7 +96,7 @@ def _finished(trial: Trial) -> Trial:
     actions = ActionCounts()
     actions.add(trial.episodes)
     trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[0], statistics, actions)
-    trial.findings.note(*notes_on(trial.counts, statistics, trial.config), *doubts)
+    trial.findings.note(*notes_on(trial.counts, statistics, trial.config.mapping.get(columns.REWARDS)), *doubts)
     return trial
 
 
