@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from offline_core.data.datasets.about import About
 from offline_core.data.datasets.manifest import FileEntry, Parent
 from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing

@@ -224,6 +224,8 @@ def _check(decision: StoredDecision, history: History, alias: str) -> None:
 def _check_alike(manifest: PolicyManifest, history: History, alias: str) -> None:
     """Check that a policy sees and does what the one does that it replaces, or stands beside if the alias is new.
 
+    Of the same columns it may know other categories, as a tariff that is new, and choose among others.
+
     Raises:
         PromotionError: Its spaces have other sizes, or it learned from other columns or labels.
     """
@@ -233,6 +235,9 @@ def _check_alike(manifest: PolicyManifest, history: History, alias: str) -> None
     try:
         other = registered_policy(history.entry, before)
     except CheckpointError:  # it is gone, and promoting is what mends that
+        return
+    seen, before_seen = manifest.input_columns, other.input_columns
+    if seen is not None and before_seen is not None and seen.has_other_categories(before_seen):
         return
     from offline_core.policies.policy import spaces_fit  # it needs Torch
 

@@ -261,6 +261,21 @@ def test_a_policy_that_sees_or_does_other_things_goes_under_another_name(
     assert offline.promote(other, registry=hvac, override="that one is gone").move.kind == "assign"
 
 
+def test_a_policy_of_the_same_columns_may_know_and_choose_more(hvac: str, tmp_path: Path) -> None:
+    """A tariff that is new on the list makes no other policy."""
+
+    def priced(name: str, prices: list[float]) -> str:
+        policy = Policy(spaces.Box(-1, 1, (1,)), spaces.Discrete(len(prices)), seed=len(prices))
+        policy.input_columns = InputColumns(steps=RowSteps(), obs=["demand"], action="price", labels=prices)
+        save_policy(policy, str(tmp_path / name), operation=Operation(name="test"))
+        return str(tmp_path / name)
+
+    offline.promote(priced("few", [0.2, 0.3]), registry=hvac, override="the first")
+    assert offline.promote(priced("more", [0.2, 0.3, 0.4]), registry=hvac, override="a new tariff").move.kind == "assign"
+    with pytest.raises(PromotionError, match=r"Discrete\(4\) in place of Discrete\(3\)"):
+        offline.promote(priced("cents", [20, 30, 40, 50]), registry=hvac, override="oops")
+
+
 def test_a_registry_is_no_name_and_below_a_name_is_none(hvac: str, tmp_path: Path) -> None:
     promoted(hvac, tmp_path, 1)
     registry = str(Path(hvac).parent)

@@ -480,7 +480,7 @@ def ragged(*lengths: int) -> Sequence[Any]:
         (batch(rewards=packed(np.float32(1))), SchemaError, "'rewards' is packed as a single value"),
         (batch(rewards=[1.0], x=packed({})), SchemaError, "'x' is packed as a single value"),
         (batch(rewards=[1.0], x=packed(np.ones(9))[:-9]), CorruptFileError, "'x': A packed value"),
-        (batch(rewards=[1.0] * 2, x=[packed(np.ones(2)), "a"]), SchemaError, "'x': .* mixes packed arrays with other text"),
+        (batch(rewards=[1.0] * 2, x=[packed(np.ones(2)), "a"]), SchemaError, "'x' mixes packed arrays with other text"),
         (batch(rewards=[1.0] * 2, x=[packed(np.ones(2)), packed(np.ones(3))]), DataError, "'x': .* differ in shape"),
     ],
 )
