@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import signal
+import select
+import sys
 from collections.abc import Sequence
 
 import click
@@ -12,6 +13,9 @@ from offline_core.control_characters import visible_line
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.answers import asked
 from offline_core.data.store.location import Location
+
+LOOK_SECONDS = 0.1
+"""Between two looks at a terminal for an answer."""
 
 
 def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output: str) -> None:
@@ -52,8 +56,19 @@ def _ask(question: str, candidates: list[str]) -> str:
         say(f"{question}. Candidates, the likeliest first: {', '.join(candidates)}.")
     else:
         say(f"{question}.")
-    likeliest = candidates[0] if candidates else None
-    shown = "" if likeliest is None else f" [{visible_line(likeliest)}]"
-    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))  # Polars made Ctrl-C end no reading of a line
-    answer: str = click.prompt(f"  Yours{shown}", default=likeliest, show_default=False)
-    return answer
+    likeliest = candidates[0] if candidates else ""
+    shown = f" [{visible_line(likeliest)}]" if candidates else ""
+    while True:
+        click.echo(f"  Yours{shown}: ", nl=False)
+        if not (line := _next_line()):
+            raise click.Abort
+        if answer := line.strip() or likeliest:
+            return answer
+        say("  There is no candidate to take: write an answer, or end with Ctrl-C.")
+
+
+def _next_line() -> str:
+    """A line of what answers come from; empty at its end."""
+    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+        pass  # Polars lets a read go on after Ctrl-C, which Python sees between two looks
+    return sys.stdin.readline()

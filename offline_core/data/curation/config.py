@@ -51,8 +51,8 @@ class PruningConfig(Config):
     )
     where_steps: str | None = Field(
         None,
-        description="SQL condition on the columns of a step, also by their names in an imported log: t < 100 and obs[1] > 0, "
-        "price = 'low'. Subscripts count from 1, through all "
+        description="SQL condition on the columns of a step, or what observations are joined and choices made of: t < 100 and "
+        "obs[1] > 0, temp > 21 and valve = 'open'. Subscripts count from 1, through all "
         'axes; parts of composite spaces are "obs/position". Aggregates are those of an episode. Each unbroken run of steps '
         "that meet it becomes a piece of its episode; NaN meets no condition. Reads the data.",
     )

@@ -69,8 +69,11 @@ def kept_steps(episodes: Sequence[Episode], where_steps: Condition, dataset: Dat
     """
     lengths = [len(episode) for episode in episodes]
     is_stored = all(where_steps.names <= {*STEP_NAMES, *episode.extras} for episode in episodes)
-    frame = step_frame(episodes, where_steps, None if is_stored else step_words(episodes, dataset))
+    words = {} if is_stored else step_words(episodes, dataset)
+    frame = step_frame(episodes, where_steps, words)
     unknown = where_steps.met(frame, within=EPISODE).is_null()
+    for name in where_steps.names & words.keys():  # of no known category
+        unknown &= frame[name].is_not_null()
     if unknown.any():
         step = int(unknown.arg_true()[0])
         where_steps.refuse(f"is neither true nor false for {frame.row(step, named=True)}; subscripts count from 1.")

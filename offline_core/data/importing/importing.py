@@ -16,8 +16,8 @@ from offline_core.data.importing.episode_files import check_for_episodes
 from offline_core.data.importing.imported import Imported, remove_late
 from offline_core.data.importing.inference import inferred_spaces
 from offline_core.data.importing.notes import reasons_for_none
-from offline_core.data.importing.planning.plan import named_otherwise, settled
-from offline_core.data.importing.reading import Source, read
+from offline_core.data.importing.planning.plan import by_other_names, settled
+from offline_core.data.importing.reading import NamedOtherwiseError, Source, read
 from offline_core.data.importing.report import ImportResult, result_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
@@ -94,17 +94,21 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         return result_of(known, reused=True)
     seen = source.seen(Imported(), hashed=config.append)
     with prepared(output) as root:
-        asked = config
-        config, choices = named_otherwise(config, source, output)
-        if config != asked:
-            source = Source.of(source.paths, config)
+        asked, choices = config, list[str]()
         try:
-            outcome = read(source, config, root, seen)
+            try:
+                outcome = read(source, config, root, seen, asks=True)
+            except NamedOtherwiseError as error:
+                config, choices = by_other_names(config, source.paths, error.names, output)
+                source = Source.of(source.paths, config)
+                outcome = read(source, config, root, seen)
         except (ConfigError, DataError) as error:
             if source.episode_files:
                 raise
-            config, more = settled(config, source.paths, error, output)
-            choices += more
+            if config != asked:
+                told = "; ".join(choice.removesuffix(".") for choice in choices)
+                error.args = (f"{error} By their names, {told}: if one is none, map its column to another name.",)
+            config, choices = settled(asked, source.paths, error, output)
             source = Source.of(source.paths, config)
             outcome = read(source, config, root, seen)
         imported = outcome.imported.model_copy(update={"settled": of_settled(asked, config)})

@@ -48,6 +48,8 @@ def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | li
     Raises:
         ConfigError: two source columns are to be one canonical column.
     """
+    if empty := [name for name, source in mapping.items() if not source]:
+        raise ConfigError(f"mapping.{empty[0]} names no column.")
     targets = [CANONICAL.get(name, name) for name in mapping]
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise ConfigError(f"The mapping names several source columns for {', '.join(twice)}; keep one each.")
@@ -164,7 +166,7 @@ def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
 
 
 def joined_ids(table: pa.Table, sources: Collection[str]) -> pa.Array:
-    """One id of the values of several columns, as `Adler/single`; null where one of them is missing.
+    """One id of the values of several columns, as `Adler/single`; null where one of them is missing or empty.
 
     Raises:
         SchemaError: A column has values that cannot be ids.
@@ -172,7 +174,9 @@ def joined_ids(table: pa.Table, sources: Collection[str]) -> pa.Array:
     parts = [ids(table[source], source, nullable=True) for source in sources]
     if len(parts) == 1:
         return parts[0]
-    return pc.binary_join_element_wise(*(pc.replace_substring(part, "/", "%2F") for part in parts), "/")
+    for special, code in (("%", "%25"), ("/", "%2F")):  # so that no two pairs are one id
+        parts = [pc.replace_substring(part, special, code) for part in parts]
+    return pc.binary_join_element_wise(*(pc.if_else(pc.equal(part, ""), None, part) for part in parts), "/")
 
 
 def _not_joined(source: str, kind: pa.DataType) -> str:

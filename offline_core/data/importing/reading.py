@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.names import named, plain
 from offline_core.data.formats.sources.opening import open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import FileReader
@@ -25,7 +26,9 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
+from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.notes import notes_on, notes_on_units, notes_on_unreadable
+from offline_core.data.importing.recognised import MIN_NAME
 from offline_core.data.importing.report import Counts, Findings, list_unreadable
 from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
@@ -35,6 +38,7 @@ from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.location import Location, temporary_folder
+from offline_core.errors import ConfigError
 from offline_core.runtime.ray_session import ray_session
 
 
@@ -142,10 +146,40 @@ class Read:
         return [*unreadable, *self.findings.notes, *of_counts, *of_units, *self.actions.notes(), *own]
 
 
-def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
+class NamedOtherwiseError(ConfigError):
+    """Columns have names of ids of episodes or of steps, which no column is."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__(", ".join(f"{name} may be {role}" for role, name in names.items()))
+        self.names = names
+
+
+def _named_otherwise(config: ImportConfig, steps: StepImport) -> dict[str, str]:
+    """Columns that stay extra outputs and are named like an id or a step, by the role that no column has."""
+    needed = {"stored": (columns.EPS_ID,), "single_step": ()}.get(config.episodes.order, (columns.EPS_ID, columns.T))
+    types = steps.preparation.types
+    extras = [] if types is None else [name for name in (*types.extras, *types.left_out) if len(plain(name)) >= MIN_NAME]
+    mapped = {*sources_of(config.mapping, config.mapping), *config.mapping}
+    left = [name for name in extras if name not in mapped]
+    return {role: found[0] for role in needed if role not in steps.schema.names and (found := named(role, left))}
+
+
+def read(
+    source: Source,
+    config: ImportConfig,
+    root: Location,
+    seen: SeenFiles,
+    *,
+    base: Stored | None = None,
+    asks: bool = False,
+) -> Read:
     """Write the episodes of a source below `root`; with a `base`, only those that it lacks.
 
+    Arguments:
+        asks: stop before anything is written where ids or steps may be columns of other names.
+
     Raises:
+        NamedOtherwiseError: That is so.
         ConfigError: the parameters do not fit the source.
         DataError: something cannot be read, and `unreadable` is "fail".
     """
@@ -163,6 +197,8 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             preparation = preparation_of(config, source.readers, source.listing)
             inputs = preparation.made.inputs
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
+            if asks and not uses_ray and (names := _named_otherwise(config, steps)):
+                raise NamedOtherwiseError(names)
             written = steps.run(findings)
             imported, declared = steps.imported(seen, source.listing, findings), steps.preparation.spaces
     counts = sum((part.counts for part in written), Counts()).with_findings(findings)

@@ -148,7 +148,7 @@ def _words(name: str, count: float) -> str:
 
 _VALUE = re.compile(
     r"(?:, such as|says|holds|has the time|as long as the others:) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)"
-    r"|the step (?:at )?[-\d:. ]+ of episode .*? and row \d+ of \S+"
+    r"|(?:the )?step (?:at )?[-\d:. ]+ of episode .*? and row \d+ of .*?(?=\. )"
 )
 
 
@@ -247,7 +247,7 @@ class Findings:
         """
         by_kind = dict[str, Reason]()
         for failure in self.unreadable:
-            kind = _VALUE.sub("", str(failure.error))
+            kind = _VALUE.sub("", str(failure.error)).replace(failure.uri, "")
             first, rows, files = by_kind.get(kind, Reason(failure, 0, 0))
             by_kind[kind] = Reason(first, rows + failure.rows, files + (failure.rows == 0))
         return sorted(by_kind.values(), key=lambda reason: -reason.rows - reason.files)

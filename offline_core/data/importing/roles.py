@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +47,8 @@ from offline_core.data.importing.recognised import MIN_NAME, recognised
 
 MAX_NULLS = 0.5
 """A column of which more of the values are missing is nothing that each step has."""
+MOST_TOGETHER = 20
+"""Of so many columns two together may be an id."""
 KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO)
 """Canonical names that no other program uses."""
 
@@ -148,8 +152,10 @@ def _with_ids_inside(rows: SampleRows) -> SampleRows:
     for name in table.column_names:
         kind = table.schema.field(name).type
         for number, child in enumerate(kind if pa.types.is_struct(kind) else ()):
-            if has_word(child.name, ID_WORDS) and "." not in child.name and not pa.types.is_nested(child.type):
-                table = table.append_column(f"{name}.{child.name}", pc.struct_field(table[name], number))
+            dotted = f"{name}.{child.name}"
+            is_taken = "." in child.name or dotted in table.column_names
+            if has_word(child.name, ID_WORDS) and not is_taken and not pa.types.is_nested(child.type):
+                table = table.append_column(dotted, pc.struct_field(table[name], number))
     return SampleRows(table, rows.file)
 
 
@@ -308,7 +314,14 @@ def _together(guess: Guess, names: Sequence[str], t: np.ndarray) -> list[str]:
     """Pairs of columns that tell apart the rows of one time where neither does, as a mapping names them."""
     if values.apart_at_one_time(guess.rows, names, t):
         return []
-    return [f"[{', '.join(both)}]" for both in values.apart_at_one_time(guess.rows, names, t, several=2)]
+    likely = {*sorted(names, key=lambda name: not has_word(name, (*ID_WORDS, *THING_WORDS)))[:MOST_TOGETHER]}
+    pairs = values.apart_at_one_time(guess.rows, [name for name in names if name in likely], t, several=2)
+    return [f"[{', '.join(map(_quoted, both))}]" for both in pairs]
+
+
+def _quoted(name: str) -> str:
+    """As an item of a list in YAML."""
+    return name if re.fullmatch(r"[A-Za-z_][\w .-]*", name) else json.dumps(name, ensure_ascii=False)
 
 
 def _pairs(guess: Guess) -> None:
@@ -367,6 +380,17 @@ def _probability(guess: Guess) -> None:
                 return
 
 
+def may_be_chance(guess: Guess, name: str) -> bool:
+    """Whether a column may hold the probability of what was done, or of a real number its density, by its name and values."""
+    numbers = values.numbers(guess.column(name)) if plain(name) in (*PROBABILITIES, *DENSITY_NAMES) else None
+    if numbers is None or not len(numbers) or not (numbers > 0).all():
+        return False
+    if plain(name) not in DENSITY_NAMES:
+        return bool((numbers <= 1).all())
+    action = guess.source_of(columns.ACTIONS)  # elsewhere things have densities, too
+    return action is not None and pa.types.is_floating(guess.column(action).type)
+
+
 def has_single_steps(roles: Collection[str]) -> bool:
     """Whether nothing says which rows belong together."""
     return not {columns.EPS_ID, columns.T, *ENDS, columns.IS_FIRST, columns.NEW_OBS} & {*roles}
@@ -375,7 +399,11 @@ def has_single_steps(roles: Collection[str]) -> bool:
 def _the_rest(guess: Guess) -> None:
     """List candidates for the roles that an import needs and no name tells; only lone vectors are guessed as observations."""
     after = {*following(guess.rows.table.column_names).values()}
-    left = [name for name in guess.left if not (has_word(name, PROBABILITIES) or name in after or _tells_apart(guess, name))]
+    left = [
+        name
+        for name in guess.left
+        if not (has_word(name, PROBABILITIES) or may_be_chance(guess, name) or name in after or _tells_apart(guess, name))
+    ]
     vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_sure_vector(guess.column(name))]
     if columns.OBS not in guess.roles and len(vectors) == 1 and not pa.types.is_struct(guess.column(vectors[0]).type):
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning", is_sure=False)

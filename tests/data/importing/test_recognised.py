@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,39 +172,100 @@ def test_ids_that_are_mapped_keep_their_order(tmp_path: Path) -> None:
     assert summary(found) == [("a", "a0 a1 a2", "T"), ("b", "b0 b1", "X")]
 
 
-def log(**more: list[Any]) -> pa.Table:
-    """Two episodes whose rows take turns, from the last step to the first."""
-    number = [n for n in (2, 1, 0) for _ in "ab"]
-    columns = {"obs": [float(n) for n in number], "actions": [0, 1] * 3, "rewards": [10.0 * n for n in number]}
-    return pa.table(columns | {"episode_id": ["a", "b"] * 3, "timestep": number} | more)
+EPISODES, STEPS = 3, 6
 
 
-def imported(tmp_path: Path, table: pa.Table, **config: Any) -> tuple[list[str], list[list[float]]]:
-    """Import a table; return the notes, and the rewards of each episode."""
+def log(order: Sequence[int] | None = None, **more: Callable[[int, int], Any]) -> pa.Table:
+    """Steps of three episodes, with further columns by the numbers of episode and step; rewards number the rows."""
+    rows = [divmod(row, STEPS) for row in (range(EPISODES * STEPS) if order is None else order)]
+    rewards = [float(episode * STEPS + step) for episode, step in rows]
+    columns = {"obs": [[reward] for reward in rewards], "actions": [step % 2 for _, step in rows], "rewards": rewards}
+    return pa.table(columns | {name: [made(*row) for row in rows] for name, made in more.items()})
+
+
+TURNS = [episode * STEPS + step for step in range(STEPS) for episode in range(EPISODES)]
+MIXED = [4, 1, 5, 0, 3, 2, 8, 6, 11, 7, 10, 9, 17, 12, 14, 13, 16, 15]
+EPISODE, STEP, DONE = (lambda e, s: f"e{e}"), (lambda e, s: s), (lambda e, s: s == STEPS - 1)
+OF_EACH = [[float(episode * STEPS + step) for step in range(STEPS)] for episode in range(EPISODES)]
+
+
+def rewards_of(tmp_path: Path, table: pa.Table, **config: Any) -> tuple[list[str], list[list[float]]]:
+    """Import a table; return the notes, and the rewards of each episode, the least first."""
     pq.write_table(table, tmp_path / "log.parquet")
     data = offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", **config)
-    return data.result.notes, [episode.rewards.tolist() for episode in data]
+    return data.result.notes, sorted(episode.rewards.tolist() for episode in data)
 
 
-def test_episodes_and_steps_of_other_names_are_taken_where_all_else_has_ours(tmp_path: Path) -> None:
-    notes, rewards = imported(tmp_path, log())
-    assert notes[:2] == ["eps_id is episode_id: another name for eps_id.", "t is timestep: another name for t."]
-    assert rewards == [[0.0, 10.0, 20.0]] * 2
+@pytest.mark.parametrize(
+    "table",
+    [
+        log(TURNS, episode_id=EPISODE, t=STEP, dones=DONE),
+        log(TURNS, episode_id=EPISODE, timestep=STEP, dones=DONE),
+        log(MIXED, eps_id=EPISODE, timestep=STEP),
+        log(episode=EPISODE, step=STEP, dones=lambda e, s: DONE(e, s) and e == 1),  # other ends have no flag
+    ],
+)
+def test_episodes_and_steps_of_other_names_are_taken_where_they_make_better_episodes(tmp_path: Path, table: pa.Table) -> None:
+    notes, rewards = rewards_of(tmp_path, table)
+    assert rewards == OF_EACH and "by its name" not in str(notes) and ": another name for " in notes[0]
 
 
-def test_a_guess_at_the_steps_is_asked_for_and_may_be_denied(tmp_path: Path) -> None:
-    table = log(timestep=[n for n in (3, 2, 1) for _ in "ab"])  # from which step they count is a guess
-    with pytest.raises(DataError, match=r"timestep is named like t.*\{episode_id_of_source: episode_id\}[\s\S]*first_t: 1"):
-        imported(tmp_path, table)
-    _, rewards = imported(tmp_path, table, mapping={"eps_id": "episode_id", "step_of_source": "timestep"})
-    assert rewards == [[20.0, 10.0, 0.0]] * 2
-    assert imported(tmp_path, table, mapping={"eps_id": "episode_id"}, episodes={"order": "stored"})[1] == rewards
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"eps_id": EPISODE, "step": lambda e, s: STEPS - s},
+        {"time": lambda e, s: float(STEPS - s)},
+        {"time": lambda e, s: (e * STEPS + s) % 4},
+        {"timestamp": lambda e, s: s // 2},
+        {"frame": lambda e, s: 0},
+        {"cycle": lambda e, s: (e * STEPS + s) * 7 % 5},
+        {"eps_id": EPISODE, "timestamp": lambda e, s: float(s)},
+        {"run": lambda e, s: "one"},
+    ],
+)
+def test_what_is_named_so_and_would_break_episodes_stays_an_extra(tmp_path: Path, more: dict[str, Any]) -> None:
+    notes, rewards = rewards_of(tmp_path, log(dones=DONE, **more))
+    assert rewards == OF_EACH and not any(": another name for" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (log(eps_id=EPISODE, step=lambda e, s: STEPS - 1 - s), "step is named like t"),  # the newest first, or the time left
+        (log(MIXED, eps_id=EPISODE, step=lambda e, s: s + 1), "step is named like t"),  # from which step it counts is a guess
+        (log(dones=DONE, episode=lambda e, s: s / STEPS), "episode is named like eps_id"),
+    ],
+)
+def test_what_may_be_meant_either_way_is_asked_for(tmp_path: Path, table: pa.Table, said: str) -> None:
+    with pytest.raises(DataError, match=rf"{said}, and other episodes come of it[\s\S]*This YAML"):
+        rewards_of(tmp_path, table)
+    name = said.partition(" ")[0]
+    stored = [table["rewards"].to_pylist()[at : at + STEPS] for at in range(0, EPISODES * STEPS, STEPS)]
+    assert rewards_of(tmp_path, table, mapping={f"{name}_of_source": name})[1] == stored
+
+
+def test_ids_that_each_file_may_use_again_are_asked_for_where_files_are_appended(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"episode_id is named like eps_id[\s\S]* set episodes.ids_per: file"):
+        rewards_of(tmp_path, log(TURNS, episode_id=EPISODE, dones=DONE), append=True)
+
+
+def test_what_turns_out_to_be_none_is_said_with_what_was_taken(tmp_path: Path) -> None:
+    """After the first rows, which are all that is looked at of a file of five megabytes."""
+    rows = np.arange(60_000)
+    ids = [None if row == 50_000 else f"{row // 100}-{row % 2}" for row in rows]
+    table = {"obs": [*np.random.default_rng(0).normal(size=(len(rows), 11))], "actions": rows % 2, "rewards": rows * 1.0}
+    table |= {"episode_id": ids, "timestep": rows % 100 // 2, "dones": rows % 100 >= 98}
+    with pytest.raises(DataError, match=r"eps_id is episode_id: another name for eps_id; .*: if one is none, map its column"):
+        rewards_of(tmp_path, pa.table(table))
 
 
 def test_several_columns_are_one_id(tmp_path: Path) -> None:
-    table = log(episode_id=["a", "a", "a", "a", "a/b", "a/b"], room=[1, 2, 1, 2, 1, 2])
+    table = log(TURNS, house=lambda e, s: ["a", "a/b", "a%2Fb"][e], room=lambda e, s: s % 2, t=lambda e, s: s // 2)
     pq.write_table(table, tmp_path / "log.parquet")
-    data = offline.import_data(
-        tmp_path / "log.parquet", output=tmp_path / "data", mapping={"eps_id": ["episode_id", "room"], "t": "timestep"}
-    )
-    assert sorted(episode.eps_id for episode in data) == ["a%2Fb/1", "a%2Fb/2", "a/1", "a/2"]
+    mapping = {"eps_id": ["house", "room"]}
+    data = offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", mapping=mapping)
+    assert {episode.eps_id for episode in data} == {f"{house}/{n}" for n in "01" for house in ("a", "a%2Fb", "a%252Fb")}
+    table = table.set_column(table.column_names.index("house"), "house", pa.array(["", *table["house"].to_pylist()[1:]]))
+    pq.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(DataError, match="row 0: Column 'eps_id' is null"):
+        offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", mapping=mapping)

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import yaml
+
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_minimised
 from offline_core.data.formats.sources.scans import FILE_PATHS
@@ -57,7 +59,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             if decision.name == columns.OBS:  # after the actions, which are not observed
                 decision = next((other for other in undecided if other.name == columns.ACTIONS), decision)
             answer = _answer(decision, refused, ask)
-            others = [name for name in decision.candidates if name != "single_step" and not name.startswith("[")]
+            is_pair = decision.name == columns.EPS_ID  # [hotel, room]
+            others = [name for name in decision.candidates if name != "single_step" and not (is_pair and name.startswith("["))]
             known = [*dict.fromkeys([*(column.name for column in plan.columns), *others])]
             structs = {column.name for column in plan.columns if column.type.startswith("struct of")}
             refused = _why_not(decision, answer, known, structs, config.mapping)
@@ -153,8 +156,10 @@ def _names(answer: str, known: list[str]) -> list[str]:
     """What an answer names: one, though its name may have commas, or several, as a list of YAML, too."""
     if (one := answer.strip()) in known:
         return [one]
-    several = one[1:-1] if one.startswith("[") and one.endswith("]") else one
-    return [part.strip() for part in several.split(",") if part.strip()]
+    if one.startswith("[") and one.endswith("]"):
+        with contextlib.suppress(yaml.YAMLError):
+            return [str(part) for part in yaml.safe_load(one)]
+    return [part.strip() for part in one.split(",") if part.strip()]
 
 
 def _is_expression(decision: Decision, answer: str, known: list[str]) -> bool:

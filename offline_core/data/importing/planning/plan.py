@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from offline_core.data.episodes import columns
-from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.names import CANONICAL, named, plain
+from offline_core.data.episodes import columns, nested
 from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of
+from offline_core.data.formats.sources.step_reader import Recognised, Unreadable, notes_of
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.mapping import REQUIRED, sources_of
+from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.planning.proposal import Proposal, of_episodes, proposed
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
 from offline_core.data.importing.planning.sample import SourceSample, rows_of, sampled
 from offline_core.data.importing.planning.schema import Column, columns_of, shown
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, tried
-from offline_core.data.importing.reading import Source
-from offline_core.data.importing.recognised import MIN_NAME
 from offline_core.data.importing.report import QUARANTINE_ADVICE
 from offline_core.data.importing.roles import in_order
 from offline_core.errors import EmptyDatasetError, OfflineError, SchemaError
@@ -86,49 +82,68 @@ def settled(
     raise error
 
 
-def named_otherwise(config: ImportConfig, source: Source, output: str) -> tuple[ImportConfig, list[str]]:
-    """(the parameters that a plan proposes, a sentence on each choice) where ids or steps have another name than ours.
+def by_other_names(
+    config: ImportConfig, paths: Sequence[str], names: Mapping[str, str], output: str
+) -> tuple[ImportConfig, list[str]]:
+    """(the parameters to go on with, a sentence on each choice) where columns are named like ids or steps.
 
-    Without them rows would stay in the order of the files, and episodes would begin where another ends. Parameters stay as
-    they are where a plan cannot tell whether the columns are such: a column that is mapped to another name is none.
+    Where the rows that a plan looks at become the same episodes without them, they stay extra outputs. A plan is taken where
+    it leaves fewer episodes open or in parts, or steps count up in each id. Where a time sorts rows into more parts than they
+    lie in, it is none.
+
+    Arguments:
+        names: of columns, by the roles that no column has.
 
     Raises:
-        SchemaError: The plan is a guess, which the message has as YAML.
+        SchemaError: Either may be meant; the message has both.
     """
-    there = () if source.uses_ray or source.episode_files else _first_names(source.readers)
-    if not (named_so := _named_otherwise(config, there)):
-        return config, []
     try:
-        plan = plan_import(config, source=source.paths, is_taken=True)
+        sample = sampled(config, paths)
+        before, proposal = tried(sample.readers, config), proposed(config, sample, is_taken=True)
+        plan = _plan(paths, sample, proposal)
     except (OfflineError, pa.ArrowException):  # which the import says
         return config, []
-    if not plan.is_ready or not {role.name for role in plan.roles if role.needs_mapping} & named_so.keys():
+    after, taken = proposal.trial, {name for name, role in proposal.roles.items() if name in names and role.needs_mapping}
+    is_known = before.error is None and not before.findings.unreadable and plan.is_ready
+    if not is_known or after is None or not taken or _contents(before) == _contents(after):
         return config, []
-    if not plan.is_guess:
-        return plan.config.having("unreadable", config.unreadable), plan.choices
-    said = " and ".join(f"{name} is named like {role}" for role, name in named_so.items())
-    other = next(iter(named_so.values()))
+    more = _defects(after) - _defects(before)
+    counts_up = plan.order == "t" and columns.EPS_ID in proposal.roles and _defects(after) == after.counts.open_ends
+    is_better = more < 0 or (counts_up and _contents(after) != _contents(before, backwards=True))
+    if is_better and not (plan.is_guess or config.append):
+        return plan.config, plan.choices
+    said = " and ".join(f"{names[role]} is named like {role}" for role in sorted(taken))
+    if more > 0 and columns.EPS_ID not in taken:
+        became = (
+            f"the rows that a plan looks at become {len(after.episodes):,} episodes by it and {len(before.episodes):,} without"
+        )
+        return config, [Recognised(f"{said}, and is an extra output: {became}, more of them open or in parts.")]
+    other = names[min(taken)]
+    anew = " If each file numbers its episodes anew, set episodes.ids_per: file." if config.append else ""
     raise SchemaError(
-        f"{source.uri}: {said}. If it is none, map it to another name: mapping: {{{other}_of_source: {other}}}.\n"
-        f"{plan.advice(output)}"
+        f"{', '.join(paths)}: {said}, and other episodes come of it. If it is none, map it to another name: mapping: "
+        f"{{{other}_of_source: {other}}}.{anew}\n{plan.advice(output)}"
     )
 
 
-def _first_names(readers: Sequence[StepReader]) -> list[str]:
-    """The columns of the first file that has rows."""
-    tables = (table for reader in readers for table in FirstRows.of(reader).tables)
-    return next((table.column_names for table in tables), [])
+def _contents(trial: Trial, *, backwards: bool = False) -> list[tuple[object, ...]]:
+    """What was seen, done and paid at the steps of each episode, whatever its id, and how it ended; or in reverse."""
+    step = -1 if backwards else 1
+    return sorted(
+        (
+            *(leaf[: len(episode)][::step].tobytes() for leaf in nested.leaves((episode.observations, episode.actions))),
+            episode.rewards[::step].tobytes(),
+            episode.terminated,
+            episode.truncated,
+        )
+        for episode in trial.episodes
+    )
 
 
-def _named_otherwise(config: ImportConfig, there: Collection[str]) -> dict[str, str]:
-    """What is named like an id of episodes or a step, by its role, where only this role is missing and the order needs it."""
-    needed = {"stored": (columns.EPS_ID,), "single_step": ()}.get(config.episodes.order, (columns.EPS_ID, columns.T))
-    known = {CANONICAL.get(name, name) for name in config.mapping} | {*there}
-    if not {*REQUIRED} <= known:  # without which an import asks for all that it needs
-        return {}
-    mapped = {*sources_of(config.mapping, config.mapping)}
-    left = [name for name in there if name not in mapped and len(plain(name)) >= MIN_NAME]
-    return {role: names[0] for role in needed if role not in known and (names := named(role, left))}
+def _defects(trial: Trial) -> int:
+    """Rows that cannot be read, and episodes that are open, in parts, or lack steps."""
+    counts = trial.counts
+    return counts.quarantined_rows + counts.open_ends + counts.restarted_ids + counts.gaps + counts.late_starts
 
 
 def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:

@@ -15,10 +15,8 @@ from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.names import (
-    DENSITY_NAMES,
     ENDS,
     ID_WORDS,
-    PROBABILITIES,
     PROBABILITY_NAMES,
     has_word,
     named,
@@ -36,7 +34,7 @@ from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of, fields_of
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere, row_columns
-from offline_core.data.importing.roles import Guess, Role, guessed, has_single_steps, same_episode
+from offline_core.data.importing.roles import Guess, Role, guessed, has_single_steps, may_be_chance, same_episode
 from offline_core.data.importing.row_columns import FILE, FOLDER, UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.stray_actions import few_of_range, few_values
@@ -152,7 +150,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
         plan.config = plan.config.having("mapping", {**mapping, **config.mapping})
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
         if not _counts_anew(guess):
-            plan.decisions.append(_ends_to_decide(sign, values.id_candidates(rows, guess.left, None)))
+            plan.decisions.append(_ends_to_decide(sign, values.id_candidates(guess.rows, guess.left, None)))
             return plan
         step = roles[columns.T].sources[0]
         plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
@@ -415,12 +413,10 @@ def _sign_of_choices(guess: Guess, sample: SourceSample) -> str | None:
     """
     if (row_id := _row_id(guess, sample)) is not None:
         return f"each row has its own {row_id}"
-    for name in guess.rows.table.column_names:
-        if plain(name) in (*PROBABILITIES, *DENSITY_NAMES):
-            numbers = values.numbers(guess.column(name))
-            most = np.inf if plain(name) in DENSITY_NAMES else 1.0
-            if numbers is not None and len(numbers) and ((numbers > 0) & (numbers <= most)).all():
-                return f"{name} may be the probability of what was done"
+    known = guess.source_of(columns.ACTION_PROB)
+    for name in [*([] if known is None else [known]), *guess.left]:
+        if name == known or may_be_chance(guess, name):
+            return f"{name} may be the probability of what was done"
     return None
 
 
@@ -456,7 +452,7 @@ def _ends_to_decide(sign: str | None, in_runs: list[str]) -> Decision:
         f"{sign}, and nothing says which rows follow one another: single_step if each row is a choice by itself; each file if "
         "its rows follow one another; or the column that names their episodes"
     )
-    return Decision(name="episodes", question=question, candidates=["single_step", EACH_FILE])
+    return Decision(name="episodes", question=question, candidates=["single_step", EACH_FILE, *in_runs])
 
 
 def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:

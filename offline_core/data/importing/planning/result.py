@@ -483,7 +483,8 @@ def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
 def _undecided(name: str, question: str, candidates: list[str]) -> str:
     """A comment that becomes a parameter without its first sign: the likeliest candidate, or all for what is a vector."""
     first = candidates[0] if candidates else "?"
-    value = _flow(candidates) if candidates and name == columns.OBS else first if first.startswith("[") else _flow(first)
+    is_pair = name == columns.EPS_ID and first.startswith("[")
+    value = _flow(candidates) if candidates and name == columns.OBS else first if is_pair else _flow(first)
     others = candidates[1:] if name != columns.OBS else []
     more = f"; or {', '.join(others)}" if others else ""
     return "  " + _one_line(f"# {name}: {value}   # to decide: {question}{more}")

@@ -241,7 +241,7 @@ def test_rows_with_a_probability_are_asked_for_whether_they_are_choices(tmp_path
     sources = []
     for day in (0, 1):
         own = [n for n in number if n // 40 == day]
-        columns = {"ts": [time[n] for n in own], "load": own, "price": [n % 3 + 1 for n in own]}
+        columns = {"ts": [time[n] for n in own], "load": own, "price": [n % 3 + (1 if name == "p" else n / 99) for n in own]}
         more = {name: [0.2 + n % 5 / 10 for n in own], "reward": [n % 7 / 2 for n in own]}
         sources.append(_csv(tmp_path / f"{day}.csv", **columns, **more))
     questions = list[str]()
@@ -249,7 +249,7 @@ def test_rows_with_a_probability_are_asked_for_whether_they_are_choices(tmp_path
     *_, plan = asked(config, sources, _first_of_all(questions))
     assert f"{name} may be the probability of what was done" in questions[0] and "'single_step', 'each file'" in questions[0]
     assert plan.is_ready and plan.config.episodes.order == "single_step" and plan.counts.episodes == 60
-    assert (plan.config.mapping.get("action_prob") == name) is (name == "p")  # a price of three levels has no density
+    assert plan.config.mapping["action_prob"] == name
 
 
 def test_ids_and_vectors_inside_records_are_candidates(tmp_path: Path) -> None:
