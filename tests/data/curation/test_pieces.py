@@ -230,3 +230,13 @@ def test_steps_are_named_as_in_the_log_that_was_imported(tmp_path: Path, format:
     assert [(piece.t_started, piece.observations[0, 0]) for piece in pruned] == [(3, 22.0), (5, 24.0)]
     with pytest.raises(ConfigError, match=r"names the column 'tmp'\. Columns are .*truncateds, temp, place, valve"):
         data.prune(output=tmp_path / "none", where_steps="tmp > 20")
+
+
+def test_a_category_that_is_not_known_meets_no_condition(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"day": [1] * 4, "hour": range(4), "valve": ["shut", "open", "jammed", "open"], "temp": range(4)})
+    rows.with_columns(a=pl.Series([0, 1] * 2), r=pl.lit(1.0)).write_csv(tmp_path / "log.csv")
+    mapping = {"obs": ["temp", "valve"], "actions": "a", "rewards": "r", "eps_id": "day", "t": "hour"}
+    encode = {"valve": {"categories": ["open", "shut"], "other": True}}
+    data = offline.import_data(tmp_path / "log.csv", output=tmp_path / "data", mapping=mapping, columns={"encode": encode})
+    pruned = data.prune(output=tmp_path / "open", where_steps="valve = 'open'")
+    assert [(piece.t_started, len(piece)) for piece in pruned] == [(1, 1), (3, 1)]

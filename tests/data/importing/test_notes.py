@@ -249,3 +249,12 @@ def test_why_rows_could_not_be_read_is_told_with_the_most_frequent_reasons_first
     assert re.fullmatch(r"4 rows could not be read: Column 'rewards' .*\. First: .*log\.parquet, row 5\.", first)
     assert re.fullmatch(r"1 row could not be read: .* First: .*log\.parquet, row 20\.", second)
     assert f"! {first}" in data.result.card().terminal()
+
+
+def test_steps_that_are_there_twice_are_one_reason(tmp_path: Path) -> None:
+    rows = [{"obs": [1.0], "actions": 0, "rewards": float(n), "eps_id": str(n // 8), "t": n % 4} for n in range(64)]
+    rows += [{"obs": [1.0], "actions": 0, "rewards": 0.0, "eps_id": "good", "t": n} for n in range(4)]
+    pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
+    data = offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", unreadable="quarantine")
+    told = [note for note in data.result.notes if "could not be read" in note]
+    assert len(told) == 1 and told[0].startswith("64 rows could not be read: Two different rows claim to be step 0")

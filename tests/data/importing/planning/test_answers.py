@@ -263,3 +263,13 @@ def test_ids_and_vectors_inside_records_are_candidates(tmp_path: Path) -> None:
     assert plan.config.mapping["eps_id"] == "match.id"
     [observed] = [decision.candidates for decision in plan.decisions if decision.name == "obs"]
     assert {"body.hp", "body.at"} <= {*observed} and "match.id" not in observed
+
+
+def test_a_record_beside_a_column_of_its_fields_name_and_users_who_take_turns_are_planned(tmp_path: Path) -> None:
+    for name, rows in {
+        "twice": [{"match": {"id": f"m{n // 8}"}, "match.id": n // 8, "step": n % 8, "action": 0} for n in range(48)],
+        "turns": [{"user": {"id": f"u{n % 2}"}, "step": n // 2, "action": 0} for n in range(48)],
+    }.items():
+        (tmp_path / name).write_text("\n".join(json.dumps(row | {"x": 1.5, "reward": 1}) for row in rows))
+        plan = plan_import(ImportConfig(source={"format": "ndjson"}), source=str(tmp_path / name))
+        assert plan.decisions and [column.name for column in plan.columns].count("match.id") <= 1
