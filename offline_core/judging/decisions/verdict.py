@@ -99,12 +99,12 @@ def _ruled(
         first = testing[0]
         names = ", ".join(candidate.name for candidate in testing)
         beyond = f" by more than {config.margin:g}" if config.margin else ""
-        sure = f"{_sure(_judged(first).p_value)} that"
         sides = (first.name, first.clone is not None), (today, against_clone)
         if first.clone is not None or against_clone:
             own, other = (f"the clone of {name}" if is_clone else name for name, is_clone in sides)
-            why = f"the log is {sure} {own} is better than {other}, and how far a clone is from what it stands for is not known"
-            why, needed = f"{why}{_held_back(first)}", None
+            unknown = f"how far a clone is from what it stands for is not known{_held_back(first)}"
+            sure = _sure(_judged(first).p_value)
+            why, needed = f"the log is {sure} that {own} is better than {other}, and {unknown}", None
         else:
             why = _not_shown(first, f"{first.name} is better than {today}{beyond}", config.risk / len(judged))
             needed = _needed(first, config, episodes)

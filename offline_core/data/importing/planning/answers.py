@@ -59,9 +59,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             if decision.name == columns.OBS:  # after the actions, which are not observed
                 decision = next((other for other in undecided if other.name == columns.ACTIONS), decision)
             answer = _answer(decision, refused, ask)
-            is_pair = decision.name == columns.EPS_ID  # [hotel, room]
-            others = [name for name in decision.candidates if name != "single_step" and not (is_pair and name.startswith("["))]
-            known = [*dict.fromkeys([*(column.name for column in plan.columns), *others])]
+            known = [*dict.fromkeys([*(column.name for column in plan.columns), *_single(decision)])]
             structs = {column.name for column in plan.columns if column.type.startswith("struct of")}
             refused = _why_not(decision, answer, known, structs, config.mapping)
             if not refused:
@@ -125,6 +123,12 @@ def _answer(decision: Decision, refused: str, ask: Callable[[str, list[str]], st
         return ask(question, decision.candidates)
     answer = ask(question, [ALL, *decision.candidates])
     return ", ".join(decision.candidates) if answer == ALL else answer
+
+
+def _single(decision: Decision) -> list[str]:
+    """The candidates that name one column."""
+    is_pair = decision.name == columns.EPS_ID  # such as [hotel, room]
+    return [name for name in decision.candidates if name != "single_step" and not (is_pair and name.startswith("["))]
 
 
 def _choice(question: str, candidates: list[str], ask: Callable[[str, list[str]], str]) -> str:
