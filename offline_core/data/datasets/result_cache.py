@@ -19,7 +19,7 @@ from offline_core.data.datasets.tags import VERSIONS
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files_of_failed_run, remove_partial_files_on_disk
-from offline_core.errors import ConfigError, CorruptFileError, OfflineError, StorageError, StorageUnavailableError
+from offline_core.errors import ConfigError, CorruptFileError, StorageError, StorageUnavailableError
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.stage import Stage
@@ -101,8 +101,8 @@ class StoredResult(Generic[Result]):
     is_whole: Callable[[Result], bool] = lambda _: True
     """Whether a stored result may be reused."""
     has_states: bool = False
-    """An unfinished run leaves its last states in `STATES`, which goes when the result is stored, and if it failed says why,
-    unless the result of before is back."""
+    """An unfinished run leaves its last states in `STATES`, which goes when the result is stored, and if it failed says why. It
+    replaces what is beside the result of before, which so goes as it begins; elsewhere that stays until there is another."""
 
     def found(self, stage: Stage[..., Any]) -> Result | None:
         """Return the stored result of the same operation, if its outputs are as they were."""
@@ -141,41 +141,43 @@ class StoredResult(Generic[Result]):
                 if (known := self.found(stage)) is not None:
                     raise _FoundMeanwhile(known)
                 _say_what_is_replaced(begun)
-                aside.update(_set_aside(begun.file))
-                if self.has_states:
+                if self.has_states:  # whose metrics and states are beside the result, and are replaced as well
+                    invalidate_result(begun.file)
                     forget_failure(self.folder)
+                else:
+                    aside.update(_set_aside(begun.file))
 
             try:
                 if not self.starts_itself:
                     start()
                 result = work(replace(begun, start=start))
+                if not is_started:
+                    raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
+                invalidate_result(begun.file)
+                self._store(begun, result)
             except _FoundMeanwhile as other:
                 return cast(Result, other.result)
             except BaseException as error:
                 if is_held:
                     remove_partial_files_of_failed_run(self.folder)
-                is_back = is_held and self._bring_back(begun.file, aside)
-                if is_held and self.has_states and isinstance(error, Exception) and not is_back:
+                    self._bring_back(begun.file, aside)
+                if is_held and self.has_states and isinstance(error, Exception):
                     keep_failure(self.folder, error, begun.operation, begun.parents)
                 raise
-            if not is_started:
-                raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
-            invalidate_result(begun.file)
-            self._store(begun, result)
             if self.has_states:
                 self.folder.child(STATES).delete_folder()
                 forget_failure(self.folder)  # of a run that lost the folder to this one
         return result
 
-    def _bring_back(self, file: Location, aside: Mapping[str, bytes]) -> bool:
-        """Write the files of the result that was set aside, if its outputs are as they were; whether it did."""
-        with contextlib.suppress(OfflineError):  # the error of the work is told
+    def _bring_back(self, file: Location, aside: Mapping[str, bytes]) -> None:
+        """Write the files of the result that was set aside, if its outputs are as they were."""
+        try:
             stored = _values_of(aside[file.uri]) if file.uri in aside else None
             if stored is not None and all(self.fingerprint(name) == expected for name, expected in stored.made.items()):
                 for uri, data in aside.items():
                     Location.of(uri).write(data)
-                return True
-        return False
+        except Exception as error:  # the error of the work is the one to tell
+            log.warning("The result of before is not brought back to %s: %s", file.uri, error)
 
     def _remove_old_states(self, stage: Stage[..., Any]) -> None:
         """Remove the states of a run that was killed after its result was stored."""

@@ -124,7 +124,7 @@ def _not_named(entry: Location, move: Mapping[str, Any]) -> str | None:
         transformer = values["network"].get("transformer") or {}
         holds = fingerprint_of_weights(values["weights_sha256"], transformer.get("target_return"))
     except (OfflineError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None  # it is told as a checkpoint
+        return f"{file.parent.uri}, which is no policy that can be read"
     told = f"{file.parent.uri}, which holds the policy {holds} in place of {move['fingerprint']}"
     return None if holds == move["fingerprint"] else told
 

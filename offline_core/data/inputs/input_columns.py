@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # policies load without Polars
     from offline_core.data.inputs.frames import Rows
 
 
+COLUMNS, CATEGORIES = ("obs", "action", "computed", "fill"), ("encode", "bins", "labels")
+"""Fields of what is looked at, and of the values that are told apart in it."""
 MEANING = ("obs", "labels", "computed", "encode", "bins")
 """Fields of which another value lets the same numbers be other observations or actions."""
 
@@ -69,12 +71,6 @@ class InputColumns(BaseModel):
     def raw_actions(self, actions: Any) -> Any:
         """Actions (B, …) as the log says them: (B,) labels where they have some."""
         return actions if self.labels is None else np.array(self.labels)[actions]
-
-    def has_other_categories(self, other: InputColumns) -> bool:
-        """Whether both are made of the same columns, and only their categories or choices differ, some of which both have."""
-        is_same = not self.differences(other, only=("obs", "action", "computed", "bins", "fill"))
-        has_common = self.labels == other.labels or not {*(self.labels or ())}.isdisjoint(other.labels or ())
-        return is_same and has_common and bool(self.differences(other, only=("encode", "labels")))
 
     def differences(self, other: InputColumns, *, only: Collection[str] | None = None) -> str:
         """What differs, for a message; empty if nothing does.

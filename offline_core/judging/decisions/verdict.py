@@ -206,7 +206,8 @@ def _not_shown(first: Candidate, is_better: str, share: float) -> str:
 
 
 def _sure(p_value: float) -> str:
-    return f"{100 * (1 - p_value):.3g} % sure"
+    """In tenths of a percent, rounded down: what is not shown is not said to be."""
+    return f"{math.floor(1000 * (1 - p_value)) / 10:g} % sure"
 
 
 def _needed(candidate: Candidate, config: DecisionConfig, episodes: int) -> int | None:

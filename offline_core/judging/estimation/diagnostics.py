@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -39,8 +38,8 @@ MOST_MISSING = 0.5
 """Share of the recorded return that the Q function may be off by, on average."""
 MOST_WEIGHT = 0.25
 """Share of one episode in all weights, above which an estimate is about that one."""
-TIMES_CHANCE = 2.0
-"""How often as many episodes are equal as by chance where one of two datasets was copied from the other."""
+LEAST_SINGLES, NEARLY_ALL = 8, 0.9
+"""Contents that come once, and the share of them that comes equally often in copies."""
 TIMES_TO_CONVERGE = 4.0
 """How often what a Q function began with is discounted by e until it is forgotten: 2 % of it are left then."""
 TIMES_A_STEP = 2.0
@@ -79,33 +78,30 @@ def copies_learned(dataset: Dataset, policy: Lineage) -> Iterator[tuple[int, str
 def shared_episodes(dataset: Dataset, uri: str, version: int | None) -> int:
     """How many of these episodes another dataset holds, too; 0 if it is gone.
 
-    Those are meant that have one id and content in both, and, where so many are not equal by chance, one content.
+    Those are meant that have one id and content in both, and, where one holds copies of the other, one content.
     """
     try:
         here, there = (_ids_and_contents(opened) for opened in (dataset, open_dataset(uri, version)))
     except OfflineError:
         return 0
     contents, others = (Counter(content for _, content in pairs) for pairs in (here, there))
-    if _are_by_chance(contents, others):
-        return len({*here} & {*there})
-    return sum(count for content, count in contents.items() if content in others)
+    if _are_copies(contents, others) or _are_copies(others, contents):
+        return sum(count for content, count in contents.items() if content in others)
+    return len({*here} & {*there})
 
 
 def _ids_and_contents(dataset: Dataset) -> list[tuple[str, str]]:
     return dataset.index([columns.EPS_ID, columns.CONTENT]).drop_nulls().rows()
 
 
-def _are_by_chance(here: Counter[str], there: Counter[str]) -> bool:
-    """Whether no more contents come in two datasets than by chance, as short episodes of few states do.
+def _are_copies(some: Counter[str], others: Counter[str]) -> bool:
+    """Whether nearly all contents that come once in some episodes come equally often in others, as a folder's copies do.
 
-    Of a content that comes at random, a times in one and b times in the other on average, the chance to come once in both is
-    ab / (a² / 2) times that to come twice in the first alone, and ab / (b² / 2) times that in the second. So over all of them
-    no more come once in both than twice the root of the product of those (Cauchy and Schwarz).
+    By chance they do not: how often a content comes that may come again differs from one to the next.
     """
-    twice_here = sum(count == 2 and content not in there for content, count in here.items())
-    twice_there = sum(count == 2 and content not in here for content, count in there.items())
-    once_in_both = sum(count == 1 and there.get(content) == 1 for content, count in here.items())
-    return once_in_both <= TIMES_CHANCE * 2 * math.sqrt((twice_here + 1) * (twice_there + 1))
+    times = Counter(others.get(content, 0) for content, count in some.items() if count == 1)
+    singles, most = times.total(), max((count for number, count in times.items() if number), default=0)
+    return singles >= LEAST_SINGLES and most >= NEARLY_ALL * singles
 
 
 def _only_copies_went(node: Node) -> bool:

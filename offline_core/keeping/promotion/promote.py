@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from offline_core.data.datasets.folder_kind import kind_of_result
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.episodes import space_from_json
-from offline_core.data.inputs.input_columns import MEANING
+from offline_core.data.inputs.input_columns import CATEGORIES, COLUMNS
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files_on_disk
@@ -236,24 +237,28 @@ def _check_alike(manifest: PolicyManifest, history: History, alias: str) -> None
         other = registered_policy(history.entry, before)
     except CheckpointError:  # it is gone, and promoting is what mends that
         return
-    seen, before_seen = manifest.input_columns, other.input_columns
-    if seen is not None and before_seen is not None and seen.has_other_categories(before_seen):
-        return
     from offline_core.policies.policy import spaces_fit  # it needs Torch
 
     own, theirs = (
         {"observation": space_from_json(each.observation_space), "action": space_from_json(each.action_space)}
         for each in (manifest, other)
     )
-    layout = manifest.network.image_layout
-    told = [
-        f"the {what} space {own[what]} in place of {theirs[what]}"
-        for what in own
-        if not spaces_fit(own[what], theirs[what], layout)
-    ]
-    if not told and manifest.input_columns is not None and other.input_columns is not None:
-        differences = manifest.input_columns.differences(other.input_columns, only=MEANING)
-        told = [f"other columns or labels: {differences}"] if differences else []
+    layout, explained = manifest.network.image_layout, set[str]()
+    told = list[str]()
+    if (seen := manifest.input_columns) is not None and (before_seen := other.input_columns) is not None:
+        if differences := seen.differences(before_seen, only=COLUMNS):
+            told.append(f"other columns: {differences}")
+        elif differences := seen.differences(before_seen, only=CATEGORIES):
+            if not _may_replace(seen.labels, before_seen.labels):
+                told.append(f"other labels: {differences}")
+            else:
+                log.warning("Policy %s knows other categories, or chooses among others: %s.", manifest.fingerprint, differences)
+            explained |= {"observation"} if seen.steps.encode != before_seen.steps.encode else set()
+            explained |= {"action"} if seen.labels != before_seen.labels else set()
+    for what in own:
+        is_explained = what in explained and type(own[what]) is type(theirs[what])
+        if not (is_explained or spaces_fit(own[what], theirs[what], layout)):
+            told.append(f"the {what} space {own[what]} in place of {theirs[what]}")
     if told:
         raise PromotionError(
             f"{alias} of {history.entry.uri} is not moved: policy {manifest.fingerprint} has {' and '.join(told)}, "
@@ -261,6 +266,14 @@ def _check_alike(manifest: PolicyManifest, history: History, alias: str) -> None
             f"as {history.entry.uri}-2.",
             uri=history.entry.uri,
         )
+
+
+def _may_replace(labels: Sequence[str | float] | None, before: Sequence[str | float] | None) -> bool:
+    """Whether choices may be those of before with others added or gone, or numbers that data were cut into anew."""
+    if labels is None or before is None:
+        return labels == before
+    is_cut_anew = len(labels) == len(before) and not any(isinstance(label, str) for label in (*labels, *before))
+    return is_cut_anew or not {*labels}.isdisjoint(before)
 
 
 def _used(evidence: PromotionEvidence, history: History, alias: str) -> Move | None:

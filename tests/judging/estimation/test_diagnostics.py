@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.episodes import Episode, space_to_json
+from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.diagnostics import (
@@ -102,13 +104,13 @@ def test_copies_are_known_by_their_contents_whatever_their_ids(tmp_path: Path) -
         for number in range(90)
     ]
     again = [replace(offer, eps_id=f"again-{offer.eps_id}") for offer in offers[60:]]
-    learned = dataset_of(tmp_path / "learned", offers[:70], spaces=(seen, SPACES[1]), environment=None)
+    learned = dataset_of(tmp_path / "learned", offers, spaces=(seen, SPACES[1]), environment=None)
     copied = open_dataset(dataset_of(tmp_path / "again", again, spaces=(seen, SPACES[1]), environment=None))
     policy = trained_on(tmp_path / "policy", learned)
-    assert [*copies_learned(copied, lineage(policy))] == [(10, learned)]
+    assert [*copies_learned(copied, lineage(policy))] == [(30, learned)]
     own = Contender(policy, "it", "0" * 16, copied, read_policy_manifest(policy))
     [said] = about_origin(own, lineage(copied.location.uri), copied)
-    assert said.startswith(f"10 of the 30 episodes of {copied.location.uri} are also in {learned}, which it has learned from")
+    assert said.startswith(f"30 of the 30 episodes of {copied.location.uri} are also in {learned}, which it has learned from")
     chains = [
         dataset_of(tmp_path / str(seed), recorded(played(300, seed=seed), first=300 * seed), spaces=SPACES, environment=None)
         for seed in (1, 2)
@@ -246,3 +248,17 @@ def test_a_q_function_on_another_scale_than_what_was_recorded_is_told(start: flo
     told = "".join(about_q(episodes))
     assert bool(told) == bool(says) and says in told
     assert not [*about_q(replace(episodes, model=None))]
+
+
+def test_copies_are_told_from_what_comes_again(tmp_path: Path) -> None:
+    """Of one log all episodes come again, once or twice; of customers who do the same each month some do, as chance has it."""
+    rng = np.random.default_rng(0)
+    unique = [f"{number}" for number in range(1000)]
+    log = Counter(unique)
+    for copies in (Counter(unique[:400] + ["more"] * 5), Counter(unique * 2), Counter([*unique, *map(str, range(1000, 5000))])):
+        assert diagnostics._are_copies(log, copies) or diagnostics._are_copies(copies, log)
+    months = (Counter(f"{customer} {rng.integers(2)}" for customer in range(1000)) for _ in "ab")
+    few = (Counter(map(str, rng.integers(0, 800, size))) for size in (500, 50_000))
+    rare = (Counter(map(str, rng.zipf(1.5, size))) for size in (5000, 5000))
+    for one, other in (months, few, rare):
+        assert not diagnostics._are_copies(one, other) and not diagnostics._are_copies(other, one)

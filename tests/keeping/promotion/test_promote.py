@@ -17,6 +17,7 @@ import offline_core as offline
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.result_cache import store_result
 from offline_core.data.datasets.verify import verify
+from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.data.store.location import Location
@@ -240,7 +241,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "done": ({"actions": 3}, r"the action space Discrete\(3\) in place of Discrete\(2\)"),
     "columns": (
         {"names": "abdc", "bound": 7},
-        r"other columns or labels: obs is \['a', 'b', 'd', 'c'\] and \['a'",
+        r"other columns: obs is \['a', 'b', 'd', 'c'\] and \['a'",
     ),
 }
 
@@ -261,19 +262,37 @@ def test_a_policy_that_sees_or_does_other_things_goes_under_another_name(
     assert offline.promote(other, registry=hvac, override="that one is gone").move.kind == "assign"
 
 
-def test_a_policy_of_the_same_columns_may_know_and_choose_more(hvac: str, tmp_path: Path) -> None:
-    """A tariff that is new on the list makes no other policy."""
+def priced(uri: Path, labels: list[Any] | None, *, seen: int = 1, known: tuple[str, ...] = (), box: bool = False) -> str:
+    space = spaces.Box(-1, 1, (2,)) if box else spaces.Discrete(3 if labels is None else len(labels))
+    policy = Policy(spaces.Box(-1, 1, (seen,)), space, seed=1)
+    encode = {"tariff": Encoding(categories=list(known))} if known else {}
+    policy.input_columns = InputColumns(steps=RowSteps(encode=encode), obs=["demand"], action="price", labels=labels)
+    save_policy(policy, str(uri), operation=Operation(name="test"))
+    return str(uri)
 
-    def priced(name: str, prices: list[float]) -> str:
-        policy = Policy(spaces.Box(-1, 1, (1,)), spaces.Discrete(len(prices)), seed=len(prices))
-        policy.input_columns = InputColumns(steps=RowSteps(), obs=["demand"], action="price", labels=prices)
-        save_policy(policy, str(tmp_path / name), operation=Operation(name="test"))
-        return str(tmp_path / name)
 
-    offline.promote(priced("few", [0.2, 0.3]), registry=hvac, override="the first")
-    assert offline.promote(priced("more", [0.2, 0.3, 0.4]), registry=hvac, override="a new tariff").move.kind == "assign"
-    with pytest.raises(PromotionError, match=r"Discrete\(4\) in place of Discrete\(3\)"):
-        offline.promote(priced("cents", [20, 30, 40, 50]), registry=hvac, override="oops")
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({"labels": [0.2, 0.3]}, {"labels": [0.2, 0.3, 0.4]}, None),  # a tariff that is new on the list
+        ({"labels": [7.5, 9.2]}, {"labels": [7.6, 9.5]}, None),  # quantiles of other months
+        ({"labels": None, "known": ("a", "b")}, {"labels": None, "known": ("a", "b", "c"), "seen": 2}, None),
+        ({"labels": [0.2, 0.3, 0.4]}, {"labels": [20, 30, 40, 50]}, "other labels"),
+        ({"labels": ["off", "on"]}, {"labels": None}, "other labels"),
+        ({"labels": None, "known": ("a",)}, {"labels": None, "known": ("a", "b"), "box": True}, "action space Box"),
+        ({"labels": None}, {"labels": None, "seen": 2}, "observation space Box"),
+    ],
+)
+def test_a_policy_of_the_same_columns_may_know_and_choose_other_values(
+    hvac: str, tmp_path: Path, before: dict[str, Any], after: dict[str, Any], told: str | None
+) -> None:
+    offline.promote(priced(tmp_path / "before", **before), registry=hvac, override="the first")
+    other = priced(tmp_path / "after", **after)
+    if told is None:
+        assert offline.promote(other, registry=hvac, override="of this month").move.kind == "assign"
+        return
+    with pytest.raises(PromotionError, match=told):
+        offline.promote(other, registry=hvac, override="oops")
 
 
 def test_a_registry_is_no_name_and_below_a_name_is_none(hvac: str, tmp_path: Path) -> None:
