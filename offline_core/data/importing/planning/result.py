@@ -294,7 +294,7 @@ class ImportPlan(BaseModel):
                 Section("Rows that cannot be imported", [*self.refusals][1:]),
             ],
         )
-        return f"{card.html(is_page=False)}<pre>{html.escape(self.yaml)}</pre>"
+        return f"{card.html(is_page=False)}<pre style='white-space: pre-wrap'>{html.escape(self.yaml)}</pre>"
 
 
 def _head(plan: ImportPlan) -> Iterator[str]:

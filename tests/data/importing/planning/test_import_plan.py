@@ -815,4 +815,4 @@ def test_a_notebook_shows_what_is_to_decide_the_columns_and_the_yaml(tmp_path: P
     )
     shown = plan_import(ImportConfig(), source=str(tmp_path / "log.csv"))._repr_html_()
     assert "3 things to decide" in shown and "Candidates: dose" in shown and "x&lt;b&gt;" in shown and "<b>,dose" not in shown
-    assert "<pre># 3 things to decide" in shown and "eps_id: day" in shown
+    assert "># 3 things to decide" in shown and "eps_id: day" in shown
