@@ -21,7 +21,9 @@ LISTS = pa.list_(pa.float64())
 """Stands for lists of numbers of any depth."""
 
 NUMERIC_SHARE = 0.5
-"""A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
+"""A column of text that has to hold numbers is one with some wrong cells if more than this share of it is numbers."""
+SURE_SHARE = 0.9
+"""One that may hold texts, such as codes, is one of numbers if at least this share of what is in it is numbers."""
 
 _LIST = r"^\s*\[[\s\[]*[+-]?\.?\d"
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|NaN|inf)"
@@ -94,6 +96,7 @@ _NAMED_ZONE = re.compile(r"\d\s*[A-Z]{3,5}\s*$")
 """A name of a zone behind the time of the day, which may be one of several offsets."""
 _ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
 """Times by ISO 8601, alone and with their distance from UTC."""
+_BELOW_MICROSECONDS = _DATE + r"[ T][\d:]+\.\d{7}"
 
 
 def is_text(column: pa.ChunkedArray) -> bool:
@@ -109,13 +112,20 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
     return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
 
 
-def is_mostly_numbers(texts: pl.Series) -> bool:
+def is_mostly_numbers(texts: pl.Series, *, may_be_text: bool = False) -> bool:
     """Whether they are texts of which so many are numbers that the others are wrong."""
     if texts.dtype != pl.String:
         return False
-    there = texts.replace("", None).drop_nulls()
-    numbers = there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null()
-    return bool(len(there)) and float(numbers.mean()) > NUMERIC_SHARE  # type: ignore[arg-type]
+    there = without_blanks(texts).drop_nulls()
+    numbers = int(there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null().sum())
+    return numbers >= SURE_SHARE * len(there) > 0 if may_be_text else numbers > NUMERIC_SHARE * len(there)
+
+
+def without_blanks(values: pl.Series) -> pl.Series:
+    """The values, with nulls in place of empty and blank texts."""
+    if values.dtype != pl.String:
+        return values
+    return values.set(values.str.strip_chars() == "", None)
 
 
 def may_be_decimals(texts: pa.ChunkedArray) -> bool:
@@ -129,7 +139,8 @@ def may_be_decimals(texts: pa.ChunkedArray) -> bool:
 def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
     """What texts are numbers of: whole ones if none is more than that."""
     if may_be_time and _any_matches(texts, _DATE):
-        return pa.timestamp("us", "UTC" if _any_matches(texts, _ZONED) else None)
+        unit = "ns" if _any_matches(texts, _BELOW_MICROSECONDS) else "us"
+        return pa.timestamp(unit, "UTC" if _any_matches(texts, _ZONED) else None)
     if _any_matches(texts, _REAL):
         return pa.float64()
     large = texts.filter(pc.match_substring_regex(texts, _MAY_BE_LARGE))
@@ -166,7 +177,7 @@ def _is_one(text: str | None, kind: pa.DataType) -> bool:
 
 
 def _no_number(text: str, kind: pa.DataType, name: str) -> str:
-    if pa.types.is_timestamp(kind) and kind.tz is not None and _is_one(text, pa.timestamp("us")):
+    if pa.types.is_timestamp(kind) and kind.tz is not None and _is_one(text, pa.timestamp(kind.unit)):
         return (
             f"Column {name!r} has the time {text!r}, which has no offset where others have one. Write the one that it has, "
             f"such as {text.strip()}+01:00, or all times in UTC, such as {text.strip()}Z."
@@ -178,9 +189,11 @@ def _no_number(text: str, kind: pa.DataType, name: str) -> str:
     return f"Column {name!r} has text that is no {what}, such as {text!r}.{none if text in MISSING else ''}"
 
 
-def encode_hint(name: str) -> str:
-    """How words that name actions become numbers."""
-    return f"If its texts name actions, number them: columns: {{encode: {{{name}: {{form: index}}}}}}."
+def encode_hint(name: str, *, of_actions: bool = True) -> str:
+    """How words that name actions, or categories of observations, become numbers."""
+    if of_actions:
+        return f"If its texts name actions, number them: columns: {{encode: {{{name}: {{form: index}}}}}}."
+    return f"If its values are codes, make categories of them: columns: {{encode: {{{name}: {{categories: auto}}}}}}."
 
 
 def _lists(texts: pa.ChunkedArray, name: str) -> pa.Array:
