@@ -22,11 +22,11 @@ from offline_core.data.formats.sources.scans import ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.joins import OtherRows, open_join
+from offline_core.data.importing.joins import OtherRows, first_in, may_be_other_dates, open_join
 from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
-from offline_core.data.importing.texts import is_mostly_numbers
+from offline_core.data.importing.texts import EITHER_FIRST, is_mostly_numbers
 from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.frames import no_column, root_of
@@ -89,6 +89,7 @@ def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Li
     _check_late(config, table.column_names)
     steps = _steps(config, sample)
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
+    made = _with_first_in_dates(made, readers, table, uri)
     made = _with_data(made, declared, readers, table.column_names)
     labels = _labels(config, made.steps)
     inputs = _inputs(config, made.steps, labels)
@@ -259,6 +260,32 @@ def _kind(name: str, values: pl.Series, declared: ColumnsConfig, is_input: bool,
         return "flag"
     is_number = dtype.is_numeric() or dtype == pl.Null or (is_obs and isinstance(dtype, pl.List | pl.Array))
     return "number" if is_number else "any"
+
+
+def _with_first_in_dates(made: RowColumns, readers: Sequence[StepReader], table: pa.Table, uri: str) -> RowColumns:
+    """Return `made` with what comes first in dates that rows are joined by: the day or the month, as all rows together tell.
+
+    All rows are read only if those of the first table need that.
+    """
+    first = {join.asof: EITHER_FIRST for join in (other.join for other in made.joins) if join.asof is not None}
+    plain = RowSteps(columns=dict.fromkeys((name for name in first if name not in made.before.computed), "any"))
+    reading = dataclasses.replace(made, steps=plain, joins=(), mapped=frozenset())
+    try:
+        keys, *_ = reading.frame(table, uri)
+    except DataError:  # the import reports it
+        return made
+    first = {name: said for name, said in first.items() if may_be_other_dates(keys[name])}
+    if not first:
+        return made
+    there = dict.fromkeys(table.column_names)
+    roots = {root_of(there, name) for name in {*plain.columns, *made.before.columns}}
+    for reader in readers:
+        with contextlib.suppress(DataError):  # the import reports them
+            for rows, of in _tables([reader], [name for name in there if name in roots]):
+                keys, *_ = reading.frame(rows, of)
+                first = {name: said & first_in(keys[name]) for name, said in first.items()}
+    joins = [dataclasses.replace(each, first=first.get(each.join.asof or "", each.first)) for each in made.joins]
+    return dataclasses.replace(made, joins=joins)
 
 
 def _with_data(

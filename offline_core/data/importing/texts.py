@@ -89,6 +89,15 @@ _DATE_PARTS = re.compile(
     r"(?:(?P<gap>[ T])\d{1,2}:\d\d(?P<seconds>:\d\d)?(?P<fraction>\.\d+)?(?P<half>\s?[AaPp][Mm])?)?\s*"
 )
 """A date that is not by ISO 8601, and the time of the day."""
+_DAY_OR_MONTH = r"^\s*\d{1,2}[/-]\d{1,2}[/-]\d"
+_DAY_THEN_MONTH = r"^\s*(?:1[3-9]|2\d|3[01])[/-](?:0?[1-9]|1[0-2])[/-]\d"
+_MONTH_THEN_DAY = r"^\s*(?:0?[1-9]|1[0-2])[/-](?:1[3-9]|2\d|3[01])[/-]\d"
+"""How dates begin with a day and a month in any order, and those that tell in which."""
+_EITHER_FIRST = re.compile(r"%-?([dm])[/-]%-?[dm][/-]")
+"""Such dates in formats."""
+DAY_FIRST, MONTH_FIRST = "d", "m"
+EITHER_FIRST = frozenset({DAY_FIRST, MONTH_FIRST})
+"""What comes first in dates, as far as it is known."""
 MAX_DATES = 10_000
 """Texts that decide how dates are written."""
 EARLIEST_YEAR = 1900
@@ -267,26 +276,42 @@ def read_dates(name: str, form: str) -> str:
     return f"strptime({as_sql(name)}, '{form}')"
 
 
-def as_times(texts: pa.ChunkedArray, name: str, form: str | None) -> tuple[pl.Series, dict[int, str]]:
+def has_other_dates(texts: pa.ChunkedArray) -> bool:
+    """Whether there are dates in which the day or the month comes first, or nothing that tells."""
+    return _any_matches(texts, _DAY_OR_MONTH) or texts.null_count == len(texts)
+
+
+def first_in_dates(texts: pa.ChunkedArray) -> frozenset[str]:
+    """What may come first in the dates, as far as they tell: either, one of the two, or none that reads all of them."""
+    others = {DAY_FIRST: _MONTH_THEN_DAY, MONTH_FIRST: _DAY_THEN_MONTH}
+    return frozenset(first for first, pattern in others.items() if not _any_matches(texts, pattern))
+
+
+def as_times(
+    texts: pa.ChunkedArray, name: str, form: str | None, first: frozenset[str] = EITHER_FIRST
+) -> tuple[pl.Series, dict[int, str]]:
     """(the texts as times, in UTC if one has an offset, or as numbers if none is a date; what is said of rows that are none).
 
     Those rows are null.
 
     Arguments:
-        form: how dates are written that are not by ISO 8601; None, or where one form alone reads them: that one.
+        form: how dates are written that are not by ISO 8601; None, or where they are known to be of another one: that one.
+        first: what `first_in_dates` says of all texts that these are some of.
 
     Raises:
-        SchemaError: several forms read the dates.
+        SchemaError: several forms read the dates, and give other times.
     """
     is_other = _fits(texts, _OTHER_DATE)
     others = texts.filter(is_other)
-    forms = date_formats(others)
-    if form is not None and (form in forms or not forms):
+    forms = [each for each in date_formats(others) if _first_of(each) <= first]
+    dates = pl.Series(others.cast(pa.large_string())).str.strip_chars()
+    if form is not None and (_first_of(form) <= first or not first) and not (forms and _by_format(dates, form).null_count()):
         forms, is_other = [form], pc.and_(texts.is_valid(), pc.invert(_fits(texts, _DATE)))
-    if len(forms) > 1:
+    if len(forms) > 1 and not _by_format(dates, forms[0]).equals(_by_format(dates, forms[1])):
+        unfit = "" if form is None else f" The form {form} does not fit."
         raise SchemaError(
-            f"Column {name!r} has the time {others[0].as_py().strip()!r}, and no other says whether the day or the month comes "
-            f"first: {' or '.join(forms)}.",
+            f"Column {name!r} has the time {dates[0]!r}, and no other says whether the day or the month comes first: "
+            f"{' or '.join(forms)}.{unfit}",
             column=name,
         )
     rest = pc.if_else(is_other, None, texts.cast(pa.string()))
@@ -305,12 +330,18 @@ def as_times(texts: pa.ChunkedArray, name: str, form: str | None) -> tuple[pl.Se
         return times, said
     at = _by_format(dates.str.strip_chars(), forms[0]) if forms else times.clear(len(times))
     wrong = f"is not by {forms[0] if forms else 'a form that reads all dates'}"
+    wrong += f", and {form} does not fit" if form is not None and form not in forms else ""
     if getattr(at.dtype, "time_zone", None) != kind.tz:
         wrong, at = "is without an offset where others have one, or the other way round", at.clear(len(at))
     lost = (dates.is_not_null() & at.is_null()).arg_true()
     said |= {row: f"Column {name!r} has the time {dates[row]!r}, which {wrong}." for row in lost}
     at = at.cast(times.dtype)
     return times.zip_with(dates.is_null(), at), said
+
+
+def _first_of(form: str) -> frozenset[str]:
+    """What comes first in dates of a format, if it is a day or a month with the other one behind it."""
+    return frozenset(match[1] for match in [_EITHER_FIRST.match(form)] if match)
 
 
 def _fits(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
