@@ -35,14 +35,19 @@ from offline_core.data.inputs.row_steps import Kind, RowSteps, as_sql, names_in
 from offline_core.errors import ConfigError, DataError, SchemaError
 
 
-def preparation_of(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> Preparation:
+def preparation_of(
+    config: ImportConfig, readers: Sequence[StepReader], listing: Listing, beside: Sequence[StepReader] = ()
+) -> Preparation:
     """What turns the rows of these readers into canonical ones, columns that are made included.
+
+    Arguments:
+        beside: readers of other files of the source, which tell how dates are written where these do not.
 
     Raises:
         ConfigError: the parameters do not fit each other or the columns.
         DataError: the first rows, or the files of a join, cannot be read.
     """
-    made, also = row_columns(config, readers, listing), encoded_elsewhere(config)
+    made, also = row_columns(config, readers, listing, beside), encoded_elsewhere(config)
     if computed := sorted(set(also.values()) & config.columns.made):
         raise ConfigError(
             f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
@@ -61,11 +66,14 @@ def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
     return {role: name for role, name in mapped if name in encoded}
 
 
-def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> RowColumns:
+def row_columns(
+    config: ImportConfig, readers: Sequence[StepReader], listing: Listing, beside: Sequence[StepReader] = ()
+) -> RowColumns:
     """Return what is done with the rows of these readers before the mapping.
 
     Arguments:
         listing: looks up the files of joins.
+        beside: as in `preparation_of`.
 
     Raises:
         ConfigError: an expression needs a column that does not exist, or computes one that does.
@@ -89,7 +97,7 @@ def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Li
     _check_late(config, table.column_names)
     steps = _steps(config, sample)
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
-    made = _with_first_in_dates(made, readers, table, uri)
+    made = _with_first_in_dates(made, (readers, beside), table, uri)
     made = _with_data(made, declared, readers, table.column_names)
     labels = _labels(config, made.steps)
     inputs = _inputs(config, made.steps, labels)
@@ -262,10 +270,15 @@ def _kind(name: str, values: pl.Series, declared: ColumnsConfig, is_input: bool,
     return "number" if is_number else "any"
 
 
-def _with_first_in_dates(made: RowColumns, readers: Sequence[StepReader], table: pa.Table, uri: str) -> RowColumns:
+def _with_first_in_dates(
+    made: RowColumns, readers: tuple[Sequence[StepReader], Sequence[StepReader]], table: pa.Table, uri: str
+) -> RowColumns:
     """Return `made` with what comes first in dates that rows are joined by: the day or the month, as all rows together tell.
 
     All rows are read only if those of the first table need that.
+
+    Arguments:
+        readers: of the rows, and others that tell where these do not.
     """
     first = {join.asof: EITHER_FIRST for join in (other.join for other in made.joins) if join.asof is not None}
     plain = RowSteps(columns=dict.fromkeys((name for name in first if name not in made.before.computed), "any"))
@@ -279,7 +292,9 @@ def _with_first_in_dates(made: RowColumns, readers: Sequence[StepReader], table:
         return made
     there = dict.fromkeys(table.column_names)
     roots = {root_of(there, name) for name in {*plain.columns, *made.before.columns}}
-    for reader in readers:
+    for number, reader in enumerate([*readers[0], *readers[1]]):
+        if number >= len(readers[0]) and EITHER_FIRST not in first.values():
+            break
         with contextlib.suppress(DataError):  # the import reports them
             for rows, of in _tables([reader], [name for name in there if name in roots]):
                 keys, *_ = reading.frame(rows, of)

@@ -456,18 +456,20 @@ class Times(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    ("times", "first", "reads"),
+    ("times", "beside", "first", "reads"),
     [
-        ([["01/02/2025"], ["13/02/2025"]], "d", 3),
-        ([[""], ["02/13/2025"]], "m", 3),
-        ([["2025-02-01"], ["2025-02-13"]], "dm", 1),
+        ([["01/02/2025"], ["13/02/2025"]], [["02/13/2025"]], "d", 3),
+        ([[""], ["02/13/2025"]], [], "m", 3),
+        ([["01/02/2025"]], [["13/02/2025"], ["14/02/2025"]], "d", 3),
+        ([["2025-02-01"], ["2025-02-13"]], [["13/02/2025"]], "dm", 1),
     ],
 )
 def test_all_files_tell_what_comes_first_in_dates_and_are_read_only_for_them(
-    tmp_path: Path, times: list[list[str]], first: str, reads: int
+    tmp_path: Path, times: list[list[str]], beside: list[list[str]], first: str, reads: int
 ) -> None:
     written(tmp_path, log(0))
     columns = {"joins": [{"source": str(tmp_path / "prices.csv"), "asof": "ts", "columns": ["price"]}]}
     given, read = parse(ImportConfig, {"source": {}, "columns": columns}), [0]
-    made = row_columns(given, [Times(each, read) for each in times], Listing())
+    readers, others = ([Times(each, read) for each in every] for every in (times, beside))
+    made = row_columns(given, readers, Listing(), others)
     assert (made.joins[0].first, read[0]) == ({*first}, reads)
