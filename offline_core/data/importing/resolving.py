@@ -54,8 +54,9 @@ def preparation_of(
         )
     made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
     mapping = {**config.mapping, **{role: made.as_read[name] for role, name in also.items()}}
-    declared = config.source.arguments.get("schema_overrides", {})
-    texts = frozenset(name for name, kind in declared.items() if kind in ("String", pl.String))
+    declared = config.source.arguments.get("schema_overrides")
+    kinds = declared if isinstance(declared, Mapping) else {}
+    texts = frozenset(name for name, kind in kinds.items() if kind in ("String", pl.String))
     return Preparation(mapping, with_choices(config.spaces(), made), config.recorded_action_range, made, texts=texts)
 
 

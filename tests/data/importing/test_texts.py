@@ -16,9 +16,13 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.spaces import space_metadata
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.texts import may_be_decimals, number_type, read_numbers
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import SchemaError
+from offline_core.runtime.config import parse
 from offline_core.runtime.sql import sql_expression
 from tests.data.importing.preparing import column, prepare, reason, settled, table
 
@@ -70,6 +74,11 @@ def test_observations_that_are_numbers_but_for_a_few_are_numbers() -> None:
     assert column(table(10, obs=texts), "obs", texts=frozenset({"obs"})).tolist() == texts
     good, bad_rows = prepare(table(10, obs=texts), settled(table(obs=["a", "b", "c", "1"])))
     assert good is not None and good["obs"].to_pylist() == texts and bad_rows == []
+
+
+def test_columns_that_are_declared_to_be_texts_are_known() -> None:
+    config = parse(ImportConfig, {"source": {"arguments": {"schema_overrides": {"x": "String", "y": "Float64"}}}})
+    assert preparation_of(config, [], Listing()).texts == {"x"}
 
 
 def test_codes_are_texts_but_where_earlier_rows_are_numbers() -> None:
