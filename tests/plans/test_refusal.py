@@ -61,6 +61,18 @@ def test_columns_that_are_made_are_found_where_the_import_finds_them(
     assert import_data(config, source="logs.csv", output="out").counts.episodes == 1
 
 
+def test_dates_that_only_a_later_file_settles(tmp_path: Path) -> None:
+    for name, dates in (("a", ["01/02/2025", "02/02/2025"]), ("b", ["13/02/2025", "14/02/2025"])):
+        rows = [f"{name},{t},{date},{t}.5,1,1.0" for t, date in enumerate(dates)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["eps_id,t,day,x,actions,rewards", *rows]))
+    prices = tmp_path / "more" / "prices.csv"
+    prices.parent.mkdir()
+    prices.write_text("day,price\n2025-01-01,0.1\n2025-02-10,0.2\n")
+    join = {"source": str(prices), "asof": "day", "columns": ["price"]}
+    config = parse(ImportConfig, {"columns": {"joins": [join]}, "mapping": {"obs": ["x", "price"]}})
+    refuse({"source": [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")], "output": str(tmp_path / "out"), "config": config})
+
+
 def test_a_computed_column_whose_row_cannot_be_read(tmp_path: Path) -> None:
     logs = tmp_path / "logs.csv"
     logs.write_text("obs,actions,rewards,p,terminateds\n0.5,1,1.0,0.5,0\n0.5,1,1.0,0.0,1\n")

@@ -199,9 +199,11 @@ class ColumnsConfig(Config):
 
     @property
     def needs_data(self) -> bool:
-        """Whether categories or bins have to be inferred from all rows."""
-        return any(encoding.categories == "auto" for encoding in self.encode.values()) or any(
-            binning.needs_data for binning in self.discretise.values()
+        """Whether categories or bins have to be inferred from all rows, or the form of dates."""
+        return (
+            any(encoding.categories == "auto" for encoding in self.encode.values())
+            or any(binning.needs_data for binning in self.discretise.values())
+            or any(join.asof is not None for join in self.joins)
         )
 
     def needed(self, mapped: Sequence[str]) -> list[str]:

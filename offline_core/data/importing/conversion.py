@@ -98,6 +98,8 @@ class Conversion:
     """(observation space, action space) that values have to be in; None: any."""
     types: Types | None = None
     """The types of the columns; None: not known yet."""
+    texts: frozenset[str] = frozenset()
+    """The columns of the source that are declared to be texts."""
 
     def source_of(self, name: str) -> str | None:
         """The column that is mapped to a canonical name as it lies in the source; None: several are, or it is made."""
@@ -158,10 +160,12 @@ class Conversion:
 
     def _has_wrong_numbers(self, table: pa.Table, name: str, source: str) -> bool:
         """Whether observations that may be text are numbers with some wrong cells."""
-        is_open = name in (columns.OBS, columns.NEW_OBS) and self._columns_spaces[0] is None
-        known = self.templates.get(name)
-        is_known_text = isinstance(known, np.ndarray) and known.dtype.kind == "U"
-        return is_open and not is_known_text and is_mostly_numbers(pl.Series(table[source].cast(pa.large_string())))
+        if name not in (columns.OBS, columns.NEW_OBS) or self._columns_spaces[0] is not None or source in self.texts:
+            return False
+        known, texts = self.templates.get(name), pl.Series(table[source].cast(pa.large_string()))
+        if isinstance(known, np.ndarray):
+            return known.dtype.kind != "U" and is_mostly_numbers(texts)
+        return is_mostly_numbers(texts, may_be_text=True)
 
     def _parsed(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """The table with `numbers` in place of their texts."""
@@ -169,10 +173,13 @@ class Conversion:
             try:
                 column = parsed(table[name], kind, name)
             except SchemaError as error:
-                if name != self.mapping.get(columns.ACTIONS, columns.ACTIONS) or kind == LISTS:
+                of_actions = name == self.mapping.get(columns.ACTIONS, columns.ACTIONS)
+                of_obs = self._columns_spaces[0] is None and name == self.mapping.get(columns.OBS, columns.OBS)
+                if not (of_actions or of_obs) or kind == LISTS:
                     raise
-                rows = {row: f"{said} {encode_hint(name)}" for row, said in error.rows.items()}
-                raise SchemaError(f"{error} {encode_hint(name)}", column=error.column).with_rows(rows) from error
+                hint = encode_hint(name, of_actions=of_actions)
+                rows = {row: f"{said} {hint}" for row, said in error.rows.items()}
+                raise SchemaError(f"{error} {hint}", column=error.column).with_rows(rows) from error
             table = table.set_column(table.column_names.index(name), name, column)
         return table
 

@@ -13,7 +13,7 @@ from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.scans import EpisodeFile
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, notes_of
 from offline_core.data.importing.columns_config import Join
-from offline_core.data.importing.texts import as_times
+from offline_core.data.importing.texts import EITHER_FIRST, as_times, first_in_dates, has_other_dates, without_blanks
 from offline_core.data.inputs.row_steps import BadRow
 from offline_core.errors import ConfigError, SchemaError, first_line
 
@@ -41,6 +41,8 @@ class OtherRows:
     rows: pl.DataFrame
     notes: tuple[str, ...] = ()
     """What their readers took for granted."""
+    first: frozenset[str] = EITHER_FIRST
+    """What comes first in dates of the source, see `first_in_dates`."""
 
     @classmethod
     def read(cls, join: Join, readers: list[StepReader]) -> OtherRows:
@@ -63,11 +65,13 @@ class OtherRows:
             raise ConfigError(f"There are no rows in {where} to join.")
         every = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))
         assert isinstance(every, pl.DataFrame)
+        if join.asof is not None:
+            every = every.with_columns(without_blanks(every[join.asof]))
         rows = every.drop_nulls(join.key_columns)
         if lacking := len(every) - len(rows):
             notes[f"Rows of the join without {' or '.join(join.key_columns)} are left out: {lacking:,}."] = None
         if join.asof is not None:  # the same time may be written in two ways
-            times, said = _clock(rows[join.asof], join, where)
+            times, said = _clock(rows[join.asof], join, where, first_in(rows[join.asof]))
             if said:
                 raise SchemaError(
                     f"{where}: {next(iter(said.values()))} {len(said):,} of {len(rows):,} rows have no time that can be read. "
@@ -107,7 +111,8 @@ class OtherRows:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
             types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.key_columns)
             raise SchemaError(f"The join with {', '.join(join.paths)} by {types} fails: {first_line(error)}.") from error
-        has_keys = joined.select(pl.all_horizontal(pl.col(join.key_columns).is_not_null())).to_series()
+        keys = joined if join.asof is None else joined.with_columns(without_blanks(joined[join.asof]))
+        has_keys = keys.select(pl.all_horizontal(pl.col(join.key_columns).is_not_null())).to_series()
         missing = (has_keys & joined[_FOUND].is_null()).to_numpy()
         missing[[row for row, _ in bad]] = False
         return joined.drop(_FOUND), int(missing.sum()), bad
@@ -115,7 +120,7 @@ class OtherRows:
     def _as_of(self, frame: pl.DataFrame, there: pl.DataFrame) -> tuple[pl.DataFrame, list[BadRow]]:
         join = self.join
         assert join.asof is not None
-        at, said = _clock(frame[join.asof], join, "the source")
+        at, said = _clock(without_blanks(frame[join.asof]), join, "the source", self.first)
         at, their_at, more = self._on_one_clock(at, there[join.asof])
         at, their_at = at.alias(_AT), their_at.alias(_AT)
         if at.cast(their_at.dtype, strict=False).cast(at.dtype, strict=False).equals(at):
@@ -187,8 +192,25 @@ def _cast(join: Join, values: pl.Series, dtype: pl.DataType) -> pl.Series:
     return converted
 
 
-def _clock(values: pl.Series, join: Join, where: str) -> tuple[pl.Series, dict[int, str]]:
+def first_in(values: pl.Series) -> frozenset[str]:
+    """What comes first in their dates, if they are texts, see `first_in_dates`."""
+    return first_in_dates(_texts(values)) if values.dtype == pl.String else EITHER_FIRST
+
+
+def may_be_other_dates(values: pl.Series) -> bool:
+    """Whether all values are needed to tell what comes first in them: they are such dates, or there are none yet."""
+    return values.dtype == pl.Null or (values.dtype == pl.String and has_other_dates(_texts(without_blanks(values))))
+
+
+def _texts(values: pl.Series) -> pa.ChunkedArray:
+    return pa.chunked_array([values.to_arrow()])
+
+
+def _clock(values: pl.Series, join: Join, where: str, first: frozenset[str]) -> tuple[pl.Series, dict[int, str]]:
     """(times, also out of text, or numbers; what is said of rows whose text is none, which are null).
+
+    Arguments:
+        first: what comes first in all dates of this side.
 
     Raises:
         ConfigError: whether the day or the month of dates comes first is open.
@@ -196,7 +218,7 @@ def _clock(values: pl.Series, join: Join, where: str) -> tuple[pl.Series, dict[i
     if values.dtype != pl.String:
         return values, {}
     try:
-        return as_times(pa.chunked_array([values.to_arrow()]), values.name, join.time_format)
+        return as_times(_texts(values), values.name, join.time_format, first)
     except pl.exceptions.PolarsError as error:
         raise ConfigError(f"time_format {join.time_format!r} of the join with {where} is none: {first_line(error)}") from error
     except SchemaError as error:

@@ -51,6 +51,8 @@ class Source(NamedTuple):
     """Readers of steps; or, all of them, of files of episodes."""
     joins: Sequence[tuple[Join, list[StepReader]]] = ()
     """The joins, and the readers of each."""
+    beside: Sequence[StepReader] = ()
+    """Readers of other files of it, which tell how dates are written where its own do not."""
 
     @classmethod
     def of(cls, paths: Sequence[str], config: ImportConfig) -> Source:
@@ -97,7 +99,8 @@ class Source(NamedTuple):
 
     def only(self, numbers: Sequence[int]) -> Source:
         """Some of its readers."""
-        return self._replace(readers=[self.readers[i] for i in numbers])
+        beside = [reader for i, reader in enumerate(self.readers) if i not in numbers]
+        return self._replace(readers=[self.readers[i] for i in numbers], beside=beside)
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def read(
             written, declared = [write(root, "part", episodes, config)], job.spaces
             imported = Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
         else:
-            preparation = preparation_of(config, source.readers, source.listing)
+            preparation = preparation_of(config, source.readers, source.listing, source.beside)
             inputs = preparation.made.inputs
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
             if asks and not uses_ray and (names := _named_otherwise(config, steps)):

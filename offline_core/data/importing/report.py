@@ -148,7 +148,7 @@ def _words(name: str, count: float) -> str:
 
 _VALUE = re.compile(
     r"(?:, such as|says|holds|has the time|as long as the others:) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)"
-    r"|(?:the )?step (?:at )?[-\d:. ]+ of episode .*? and row \d+ of .*?(?=\. )"
+    r"|line [\d,]+|(?:the )?step (?:at )?[-\d:. ]+ of episode .*? and row \d+ of .*?(?=\. )"
 )
 
 

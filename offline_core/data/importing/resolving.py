@@ -22,11 +22,11 @@ from offline_core.data.formats.sources.scans import ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.joins import OtherRows, open_join
+from offline_core.data.importing.joins import OtherRows, first_in, may_be_other_dates, open_join
 from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
-from offline_core.data.importing.texts import is_mostly_numbers
+from offline_core.data.importing.texts import EITHER_FIRST, is_mostly_numbers
 from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.frames import no_column, root_of
@@ -35,21 +35,29 @@ from offline_core.data.inputs.row_steps import Kind, RowSteps, as_sql, names_in
 from offline_core.errors import ConfigError, DataError, SchemaError
 
 
-def preparation_of(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> Preparation:
+def preparation_of(
+    config: ImportConfig, readers: Sequence[StepReader], listing: Listing, beside: Sequence[StepReader] = ()
+) -> Preparation:
     """What turns the rows of these readers into canonical ones, columns that are made included.
+
+    Arguments:
+        beside: readers of other files of the source, which tell how dates are written where these do not.
 
     Raises:
         ConfigError: the parameters do not fit each other or the columns.
         DataError: the first rows, or the files of a join, cannot be read.
     """
-    made, also = row_columns(config, readers, listing), encoded_elsewhere(config)
+    made, also = row_columns(config, readers, listing, beside), encoded_elsewhere(config)
     if computed := sorted(set(also.values()) & config.columns.made):
         raise ConfigError(
             f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
         )
     made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
     mapping = {**config.mapping, **{role: made.as_read[name] for role, name in also.items()}}
-    return Preparation(mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
+    declared = config.source.arguments.get("schema_overrides")
+    kinds = declared if isinstance(declared, Mapping) else {}
+    texts = frozenset(name for name, kind in kinds.items() if kind in ("String", pl.String))
+    return Preparation(mapping, with_choices(config.spaces(), made), config.recorded_action_range, made, texts=texts)
 
 
 def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
@@ -59,11 +67,14 @@ def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
     return {role: name for role, name in mapped if name in encoded}
 
 
-def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Listing) -> RowColumns:
+def row_columns(
+    config: ImportConfig, readers: Sequence[StepReader], listing: Listing, beside: Sequence[StepReader] = ()
+) -> RowColumns:
     """Return what is done with the rows of these readers before the mapping.
 
     Arguments:
         listing: looks up the files of joins.
+        beside: as in `preparation_of`.
 
     Raises:
         ConfigError: an expression needs a column that does not exist, or computes one that does.
@@ -87,6 +98,7 @@ def row_columns(config: ImportConfig, readers: Sequence[StepReader], listing: Li
     _check_late(config, table.column_names)
     steps = _steps(config, sample)
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
+    made = _with_first_in_dates(made, (readers, beside), table, uri)
     made = _with_data(made, declared, readers, table.column_names)
     labels = _labels(config, made.steps)
     inputs = _inputs(config, made.steps, labels)
@@ -257,6 +269,39 @@ def _kind(name: str, values: pl.Series, declared: ColumnsConfig, is_input: bool,
         return "flag"
     is_number = dtype.is_numeric() or dtype == pl.Null or (is_obs and isinstance(dtype, pl.List | pl.Array))
     return "number" if is_number else "any"
+
+
+def _with_first_in_dates(
+    made: RowColumns, readers: tuple[Sequence[StepReader], Sequence[StepReader]], table: pa.Table, uri: str
+) -> RowColumns:
+    """Return `made` with what comes first in dates that rows are joined by: the day or the month, as all rows together tell.
+
+    All rows are read only if those of the first table need that.
+
+    Arguments:
+        readers: of the rows, and others that tell where these do not.
+    """
+    first = {join.asof: EITHER_FIRST for join in (other.join for other in made.joins) if join.asof is not None}
+    plain = RowSteps(columns=dict.fromkeys((name for name in first if name not in made.before.computed), "any"))
+    reading = dataclasses.replace(made, steps=plain, joins=(), mapped=frozenset())
+    try:
+        keys, *_ = reading.frame(table, uri)
+    except DataError:  # the import reports it
+        return made
+    first = {name: said for name, said in first.items() if may_be_other_dates(keys[name])}
+    if not first:
+        return made
+    there = dict.fromkeys(table.column_names)
+    roots = {root_of(there, name) for name in {*plain.columns, *made.before.columns}}
+    for number, reader in enumerate([*readers[0], *readers[1]]):
+        if number >= len(readers[0]) and EITHER_FIRST not in first.values():
+            break
+        with contextlib.suppress(DataError):  # the import reports them
+            for rows, of in _tables([reader], [name for name in there if name in roots]):
+                keys, *_ = reading.frame(rows, of)
+                first = {name: said & first_in(keys[name]) for name, said in first.items()}
+    joins = [dataclasses.replace(each, first=first.get(each.join.asof or "", each.first)) for each in made.joins]
+    return dataclasses.replace(made, joins=joins)
 
 
 def _with_data(

@@ -21,7 +21,9 @@ LISTS = pa.list_(pa.float64())
 """Stands for lists of numbers of any depth."""
 
 NUMERIC_SHARE = 0.5
-"""A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
+"""A column of text that has to hold numbers is one with some wrong cells if more than this share of it is numbers."""
+SURE_SHARE = 0.9
+"""One that may hold texts, such as codes, is one of numbers if at least this share of what is in it is numbers."""
 
 _LIST = r"^\s*\[[\s\[]*[+-]?\.?\d"
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|NaN|inf)"
@@ -87,6 +89,15 @@ _DATE_PARTS = re.compile(
     r"(?:(?P<gap>[ T])\d{1,2}:\d\d(?P<seconds>:\d\d)?(?P<fraction>\.\d+)?(?P<half>\s?[AaPp][Mm])?)?\s*"
 )
 """A date that is not by ISO 8601, and the time of the day."""
+_DAY_OR_MONTH = r"^\s*\d{1,2}[/-]\d{1,2}[/-]\d"
+_DAY_THEN_MONTH = r"^\s*(?:1[3-9]|2\d|3[01])[/-](?:0?[1-9]|1[0-2])[/-]\d"
+_MONTH_THEN_DAY = r"^\s*(?:0?[1-9]|1[0-2])[/-](?:1[3-9]|2\d|3[01])[/-]\d"
+"""How dates begin with a day and a month in any order, and those that tell in which."""
+_EITHER_FIRST = re.compile(r"%-?([dm])[/-]%-?[dm][/-]")
+"""Such dates in formats."""
+DAY_FIRST, MONTH_FIRST = "d", "m"
+EITHER_FIRST = frozenset({DAY_FIRST, MONTH_FIRST})
+"""What comes first in dates, as far as it is known."""
 MAX_DATES = 10_000
 """Texts that decide how dates are written."""
 EARLIEST_YEAR = 1900
@@ -94,6 +105,7 @@ _NAMED_ZONE = re.compile(r"\d\s*[A-Z]{3,5}\s*$")
 """A name of a zone behind the time of the day, which may be one of several offsets."""
 _ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
 """Times by ISO 8601, alone and with their distance from UTC."""
+_BELOW_MICROSECONDS = _DATE + r"[ T][\d:]+\.\d{7}"
 
 
 def is_text(column: pa.ChunkedArray) -> bool:
@@ -109,13 +121,20 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
     return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
 
 
-def is_mostly_numbers(texts: pl.Series) -> bool:
+def is_mostly_numbers(texts: pl.Series, *, may_be_text: bool = False) -> bool:
     """Whether they are texts of which so many are numbers that the others are wrong."""
     if texts.dtype != pl.String:
         return False
-    there = texts.replace("", None).drop_nulls()
-    numbers = there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null()
-    return bool(len(there)) and float(numbers.mean()) > NUMERIC_SHARE  # type: ignore[arg-type]
+    there = without_blanks(texts).drop_nulls()
+    numbers = int(there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null().sum())
+    return numbers >= SURE_SHARE * len(there) > 0 if may_be_text else numbers > NUMERIC_SHARE * len(there)
+
+
+def without_blanks(values: pl.Series) -> pl.Series:
+    """The values, with nulls in place of empty and blank texts."""
+    if values.dtype != pl.String:
+        return values
+    return values.set(values.str.strip_chars() == "", None)
 
 
 def may_be_decimals(texts: pa.ChunkedArray) -> bool:
@@ -129,7 +148,8 @@ def may_be_decimals(texts: pa.ChunkedArray) -> bool:
 def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
     """What texts are numbers of: whole ones if none is more than that."""
     if may_be_time and _any_matches(texts, _DATE):
-        return pa.timestamp("us", "UTC" if _any_matches(texts, _ZONED) else None)
+        unit = "ns" if _any_matches(texts, _BELOW_MICROSECONDS) else "us"
+        return pa.timestamp(unit, "UTC" if _any_matches(texts, _ZONED) else None)
     if _any_matches(texts, _REAL):
         return pa.float64()
     large = texts.filter(pc.match_substring_regex(texts, _MAY_BE_LARGE))
@@ -166,7 +186,7 @@ def _is_one(text: str | None, kind: pa.DataType) -> bool:
 
 
 def _no_number(text: str, kind: pa.DataType, name: str) -> str:
-    if pa.types.is_timestamp(kind) and kind.tz is not None and _is_one(text, pa.timestamp("us")):
+    if pa.types.is_timestamp(kind) and kind.tz is not None and _is_one(text, pa.timestamp(kind.unit)):
         return (
             f"Column {name!r} has the time {text!r}, which has no offset where others have one. Write the one that it has, "
             f"such as {text.strip()}+01:00, or all times in UTC, such as {text.strip()}Z."
@@ -178,9 +198,11 @@ def _no_number(text: str, kind: pa.DataType, name: str) -> str:
     return f"Column {name!r} has text that is no {what}, such as {text!r}.{none if text in MISSING else ''}"
 
 
-def encode_hint(name: str) -> str:
-    """How words that name actions become numbers."""
-    return f"If its texts name actions, number them: columns: {{encode: {{{name}: {{form: index}}}}}}."
+def encode_hint(name: str, *, of_actions: bool = True) -> str:
+    """How words that name actions, or categories of observations, become numbers."""
+    if of_actions:
+        return f"If its texts name actions, number them: columns: {{encode: {{{name}: {{form: index}}}}}}."
+    return f"If its values are codes, make categories of them: columns: {{encode: {{{name}: {{categories: auto}}}}}}."
 
 
 def _lists(texts: pa.ChunkedArray, name: str) -> pa.Array:
@@ -254,26 +276,42 @@ def read_dates(name: str, form: str) -> str:
     return f"strptime({as_sql(name)}, '{form}')"
 
 
-def as_times(texts: pa.ChunkedArray, name: str, form: str | None) -> tuple[pl.Series, dict[int, str]]:
+def has_other_dates(texts: pa.ChunkedArray) -> bool:
+    """Whether there are dates in which the day or the month comes first, or nothing that tells."""
+    return _any_matches(texts, _DAY_OR_MONTH) or texts.null_count == len(texts)
+
+
+def first_in_dates(texts: pa.ChunkedArray) -> frozenset[str]:
+    """What may come first in the dates, as far as they tell: either, one of the two, or none that reads all of them."""
+    others = {DAY_FIRST: _MONTH_THEN_DAY, MONTH_FIRST: _DAY_THEN_MONTH}
+    return frozenset(first for first, pattern in others.items() if not _any_matches(texts, pattern))
+
+
+def as_times(
+    texts: pa.ChunkedArray, name: str, form: str | None, first: frozenset[str] = EITHER_FIRST
+) -> tuple[pl.Series, dict[int, str]]:
     """(the texts as times, in UTC if one has an offset, or as numbers if none is a date; what is said of rows that are none).
 
     Those rows are null.
 
     Arguments:
-        form: how dates are written that are not by ISO 8601; None, or where one form alone reads them: that one.
+        form: how dates are written that are not by ISO 8601; None, or where they are known to be of another one: that one.
+        first: what `first_in_dates` says of all texts that these are some of.
 
     Raises:
-        SchemaError: several forms read the dates.
+        SchemaError: several forms read the dates, and give other times.
     """
     is_other = _fits(texts, _OTHER_DATE)
     others = texts.filter(is_other)
-    forms = date_formats(others)
-    if form is not None and (form in forms or not forms):
+    forms = [each for each in date_formats(others) if _first_of(each) <= first]
+    dates = pl.Series(others.cast(pa.large_string())).str.strip_chars()
+    if form is not None and (_first_of(form) <= first or not first) and not (forms and _by_format(dates, form).null_count()):
         forms, is_other = [form], pc.and_(texts.is_valid(), pc.invert(_fits(texts, _DATE)))
-    if len(forms) > 1:
+    if len(forms) > 1 and not _by_format(dates, forms[0]).equals(_by_format(dates, forms[1])):
+        unfit = "" if form is None else f" The form {form} does not fit."
         raise SchemaError(
-            f"Column {name!r} has the time {others[0].as_py().strip()!r}, and no other says whether the day or the month comes "
-            f"first: {' or '.join(forms)}.",
+            f"Column {name!r} has the time {dates[0]!r}, and no other says whether the day or the month comes first: "
+            f"{' or '.join(forms)}.{unfit}",
             column=name,
         )
     rest = pc.if_else(is_other, None, texts.cast(pa.string()))
@@ -292,12 +330,18 @@ def as_times(texts: pa.ChunkedArray, name: str, form: str | None) -> tuple[pl.Se
         return times, said
     at = _by_format(dates.str.strip_chars(), forms[0]) if forms else times.clear(len(times))
     wrong = f"is not by {forms[0] if forms else 'a form that reads all dates'}"
+    wrong += f", and {form} does not fit" if form is not None and form not in forms else ""
     if getattr(at.dtype, "time_zone", None) != kind.tz:
         wrong, at = "is without an offset where others have one, or the other way round", at.clear(len(at))
     lost = (dates.is_not_null() & at.is_null()).arg_true()
     said |= {row: f"Column {name!r} has the time {dates[row]!r}, which {wrong}." for row in lost}
     at = at.cast(times.dtype)
     return times.zip_with(dates.is_null(), at), said
+
+
+def _first_of(form: str) -> frozenset[str]:
+    """What comes first in dates of a format, if it is a day or a month with the other one behind it."""
+    return frozenset(match[1] for match in [_EITHER_FIRST.match(form)] if match)
 
 
 def _fits(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.importing.columns_config import Join
-from offline_core.data.importing.joins import OtherRows, open_join
+from offline_core.data.importing.joins import OtherRows, first_in, open_join
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.runtime.config import parse
 
@@ -54,6 +55,46 @@ def test_day_or_month_has_to_be_said_where_no_date_tells(tmp_path: Path) -> None
         others(tmp_path, ["10 h"], time_format="%H h")
 
 
+def test_a_form_is_not_applied_to_a_side_that_has_another(tmp_path: Path) -> None:
+    theirs, ours = ["01/13/2025", "02/03/2025"], ["14/01/2025", "04/02/2025"]
+    assert prices(others(tmp_path, theirs, time_format="%m/%d/%Y"), ours) == [0, 1]
+    assert prices(others(tmp_path, theirs, time_format="%d/%m/%Y"), ours) == [0, 1]
+    with pytest.raises(ConfigError, match=r"%d/%m/%Y or %m/%d/%Y\. The form %d/%m/%y %H:%M does not fit"):
+        others(tmp_path, theirs[1:], time_format="%d/%m/%y %H:%M")
+    with pytest.raises(SchemaError, match=r"is not by a form that reads all dates, and %d/%m/%Y does not fit"):
+        others(tmp_path, [*theirs, "1 Feb 2025"], time_format="%d/%m/%Y")
+
+
+def test_all_rows_of_the_source_tell_whether_its_day_or_month_comes_first(tmp_path: Path) -> None:
+    theirs, ours = ["2025-01-31", "2025-02-03"], ["01/02/2025", "03/02/2025"]
+    for form in (None, "%m/%d/%Y"):
+        other = others(tmp_path, theirs, time_format=form)
+        assert prices(replace(other, first=first_in(pl.Series([*ours, "13/02/2025"]))), ours) == [0, 1]
+
+
+def test_dates_that_are_equal_in_all_forms_are_read(tmp_path: Path) -> None:
+    assert prices(others(tmp_path, ["01/01/2025", "02/02/2025"]), ["01/01/2025 10:00", "02/02/2025 10:00"]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("times", "first"),
+    [
+        (["01/02/2025", "13/02/2025"], "d"),
+        (["1-2-25", "2-13-25 10:00"], "m"),
+        (["01/02/2025", "13.02.2025", "2025-02-13", "13/13/2025"], "dm"),
+        (["13/02/2025", "02/13/2025"], ""),
+        ([1.5], "dm"),
+    ],
+)
+def test_what_comes_first_in_dates(times: list[Any], first: str) -> None:
+    assert first_in(pl.Series(times)) == {*first}
+
+
+def test_nanoseconds_are_times(tmp_path: Path) -> None:
+    times = ["2025-01-01 00:00:00.123456789", "2025-01-02 00:00:00.123456790"]
+    assert prices(others(tmp_path, times), ["2025-01-01 00:00:01", "2025-01-02 00:00:00.123456789"]) == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("times", "message"),
     [
@@ -69,10 +110,10 @@ def test_times_of_a_join_that_cannot_be_read_are_refused(tmp_path: Path, times: 
 
 
 def test_rows_of_a_join_without_a_time_are_noted_and_those_of_the_source_are_bad(tmp_path: Path) -> None:
-    other = others(tmp_path, ["2025-01-01", None, "2025-01-03"])
-    assert other.notes == ("Rows of the join without when are left out: 1.",)
-    found, missing, bad = other.joined(pl.DataFrame({"when": ["2025-01-02", "unknown", None, "2024-01-01"]}))
-    assert (found["price"].to_list(), missing) == ([0, None, None, None], 1)
+    other = others(tmp_path, ["2025-01-01", None, "2025-01-03", " "])
+    assert other.notes == ("Rows of the join without when are left out: 2.",)
+    found, missing, bad = other.joined(pl.DataFrame({"when": ["2025-01-02", "unknown", None, "2024-01-01", "", " "]}))
+    assert (found["price"].to_list(), missing) == ([0, None, None, None, None, None], 1)
     assert [(row, str(error)) for row, error in bad] == [
         (1, "Column 'when' has text that is no time, such as 'unknown'. Correct it, or leave it empty.")
     ]

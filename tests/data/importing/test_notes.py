@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 import offline_core as offline
+from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.importing.report import Findings
 from offline_core.errors import DataError, EmptyDatasetError
 from tests.data.importing.factories import ROWS, run_import, scattered, steps, without, write_rows
 
@@ -249,6 +251,13 @@ def test_why_rows_could_not_be_read_is_told_with_the_most_frequent_reasons_first
     assert re.fullmatch(r"4 rows could not be read: Column 'rewards' .*\. First: .*log\.parquet, row 5\.", first)
     assert re.fullmatch(r"1 row could not be read: .* First: .*log\.parquet, row 20\.", second)
     assert f"! {first}" in data.result.card().terminal()
+
+
+def test_lines_of_one_kind_are_one_reason() -> None:
+    findings = Findings("quarantine")
+    for line in ("2", "9", "1,234"):
+        findings.refuse(Unreadable("log.ndjson", 1, 1, DataError(f"log.ndjson, line {line} has a list in 'x'.")))
+    assert [reason.rows for reason in findings.reasons] == [3]
 
 
 def test_steps_that_are_there_twice_are_one_reason(tmp_path: Path) -> None:

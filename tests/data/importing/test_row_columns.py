@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 import yaml
 from gymnasium.spaces import Box
@@ -21,11 +23,13 @@ from offline_core.data.curation.merge import merge
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, space_to_json
+from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.joins import OtherRows
 from offline_core.data.importing.report import ImportResult
+from offline_core.data.importing.resolving import row_columns
 from offline_core.errors import ConfigError, DataError, SchemaError
 from offline_core.runtime.config import parse
 
@@ -437,3 +441,35 @@ def test_a_file_without_a_column_that_is_filled(tmp_path: Path, obs: list[str], 
         offline.import_data(
             str(tmp_path / "*.csv"), output=tmp_path / "other", mapping={**config["mapping"], "obs": ["x", "ammo"]}
         )
+
+
+class Times(NamedTuple):
+    """A reader of rows at these times, which counts how often it is read."""
+
+    times: list[str]
+    read: list[int]
+    uri: str = "log.csv"
+
+    def batches(self) -> Iterator[pa.Table]:
+        self.read[0] += 1
+        yield pa.table({"ts": self.times, "obs": [1.0] * len(self.times)})
+
+
+@pytest.mark.parametrize(
+    ("times", "beside", "first", "reads"),
+    [
+        ([["01/02/2025"], ["13/02/2025"]], [["02/13/2025"]], "d", 3),
+        ([[""], ["02/13/2025"]], [], "m", 3),
+        ([["01/02/2025"]], [["13/02/2025"], ["14/02/2025"]], "d", 3),
+        ([["2025-02-01"], ["2025-02-13"]], [["13/02/2025"]], "dm", 1),
+    ],
+)
+def test_all_files_tell_what_comes_first_in_dates_and_are_read_only_for_them(
+    tmp_path: Path, times: list[list[str]], beside: list[list[str]], first: str, reads: int
+) -> None:
+    written(tmp_path, log(0))
+    columns = {"joins": [{"source": str(tmp_path / "prices.csv"), "asof": "ts", "columns": ["price"]}]}
+    given, read = parse(ImportConfig, {"source": {}, "columns": columns}), [0]
+    readers, others = ([Times(each, read) for each in every] for every in (times, beside))
+    made = row_columns(given, readers, Listing(), others)
+    assert (made.joins[0].first, read[0]) == ({*first}, reads)

@@ -16,9 +16,13 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.spaces import space_metadata
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.resolving import preparation_of
 from offline_core.data.importing.texts import may_be_decimals, number_type, read_numbers
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import SchemaError
+from offline_core.runtime.config import parse
 from offline_core.runtime.sql import sql_expression
 from tests.data.importing.preparing import column, prepare, reason, settled, table
 
@@ -59,13 +63,35 @@ def test_a_time_without_an_offset_among_others_is_told_as_such(time: str, messag
 
 
 def test_observations_that_are_numbers_but_for_a_few_are_numbers() -> None:
-    """And the few are named, as they are in rewards; where earlier rows have text, they are text."""
-    rows = table(obs=["0.5", "true", "1", "1.5"])
-    good, [bad] = prepare(rows)
-    assert good is not None and good["obs"].to_pylist() == [0.5, 1, 1.5]
-    assert (bad.row, str(bad.error)) == (101, "Column 'obs' has text that is no number, such as 'true'.")
-    good, bad_rows = prepare(rows, settled(table(obs=["a", "b", "c", "1"])))
-    assert good is not None and good["obs"].to_pylist() == ["0.5", "true", "1", "1.5"] and bad_rows == []
+    """And the few are named, as they are in rewards; where earlier rows have text, or it is declared, they are text."""
+    texts = ["0.5", "true", "1", "1.5", *map(str, range(6))]
+    good, [bad] = prepare(table(10, obs=texts))
+    assert good is not None and good["obs"].to_pylist() == [0.5, 1, 1.5, 0, 1, 2, 3, 4, 5]
+    assert bad.row == 101 and re.fullmatch(
+        r"Column 'obs' has text that is no number, such as 'true'\. If its values are codes, .* columns: \{encode: \{obs: .*",
+        str(bad.error),
+    )
+    assert column(table(10, obs=texts), "obs", texts=frozenset({"obs"})).tolist() == texts
+    good, bad_rows = prepare(table(10, obs=texts), settled(table(obs=["a", "b", "c", "1"])))
+    assert good is not None and good["obs"].to_pylist() == texts and bad_rows == []
+
+
+def test_columns_that_are_declared_to_be_texts_are_known() -> None:
+    config = parse(ImportConfig, {"source": {"arguments": {"schema_overrides": {"x": "String", "y": "Float64"}}}})
+    assert preparation_of(config, [], Listing()).texts == {"x"}
+
+
+def test_codes_are_texts_but_where_earlier_rows_are_numbers() -> None:
+    codes = table(5, obs=["1", "2", "3", "4", "A"])
+    assert column(codes, "obs").tolist() == ["1", "2", "3", "4", "A"]
+    good, [bad] = prepare(codes, settled(table(obs=["0.5", "1", "2", "3"])))
+    assert good is not None and good["obs"].to_pylist() == [1, 2, 3, 4] and bad.row == 104
+
+
+def test_times_with_nanoseconds_are_times() -> None:
+    times = ["2025-01-01 00:00:00.123456789", "2025-01-02"]
+    expected = [np.datetime64(time.replace(" ", "T"), "ns").astype(int) for time in times]
+    assert column(table(2, t=times), "t").tolist() == expected
 
 
 def test_text_stays_text_where_the_table_itself_says_so() -> None:
