@@ -56,7 +56,7 @@ def test_the_verbs_move_an_alias_and_show_why(tmp_path: Path) -> None:
     code, shown = run("promote", str(tmp_path / "others" / "pool"), decision, *challenger)
     assert code == 0 and "pool@challenger names policy " in shown and "is better." in shown
     code, shown = run("rollback", registry)
-    assert code == 1 and "it named nothing before move 1" in shown
+    assert code == 1 and "it named no policy before the one" in shown
     for place in (registry, str(tmp_path / "registry")):
         code, shown = run("registry", place)
         assert code == 0 and "History" in shown

@@ -48,23 +48,25 @@ def preparation_of(
         DataError: the first rows, or the files of a join, cannot be read.
     """
     made, also = row_columns(config, readers, listing, beside), encoded_elsewhere(config)
-    if computed := sorted(set(also.values()) & config.columns.made):
+    if computed := sorted(also & config.columns.made):
         raise ConfigError(
             f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
         )
-    made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
-    mapping = {**config.mapping, **{role: made.as_read[name] for role, name in also.items()}}
+    made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also})
+    mapping = dict(config.mapping)
+    for role in mapping.keys() - {*_INPUTS}:
+        names = [made.as_read.get(name, name) for name in sources_of(mapping, [role])]
+        mapping[role] = names[0] if isinstance(mapping[role], str) else names
     declared = config.source.arguments.get("schema_overrides")
     kinds = declared if isinstance(declared, Mapping) else {}
     texts = frozenset(name for name, kind in kinds.items() if kind in ("String", pl.String))
     return Preparation(mapping, with_choices(config.spaces(), made), config.recorded_action_range, made, texts=texts)
 
 
-def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
-    """The columns with categories or bins by what else they are mapped to, which needs them as they are in the source."""
+def encoded_elsewhere(config: ImportConfig) -> set[str]:
+    """The columns with categories or bins that are mapped to more than obs and actions, which needs them as in the source."""
     encoded = {*config.columns.encode, *config.columns.discretise}
-    mapped = ((role, name) for role, name in config.mapping.items() if role not in _INPUTS and isinstance(name, str))
-    return {role: name for role, name in mapped if name in encoded}
+    return encoded & {*sources_of(config.mapping, config.mapping.keys() - {*_INPUTS})}
 
 
 def row_columns(

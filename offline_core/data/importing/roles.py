@@ -298,16 +298,16 @@ def _ids(guess: Guess) -> None:
         reason = "these together tell apart the rows of one time" if both else f"each {why}"
         guess.take(columns.EPS_ID, None, f"several columns may name the episode of a row: {reason}", [*both, *candidates])
     elif time is not None and t is not None and values.is_time(guess.column(time)):
-        apart = [name for (name,) in values.apart_at_one_time(guess.rows, guess.left, t)]
+        apart = [name for (name,) in values.apart_at_one_time(guess.rows, guess.left, t) if not is_outcome(name)]
         may_name = [name for name in guess.left if arrow.is_text(guess.column(name).type) or name in named_so]
         if len(apart) == 1 and apart[0] in may_name:
             guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time", is_sure=False)
+        elif both := _together(guess, may_name, t):
+            reason = "no column names the episode of a row: these together tell apart the rows of one time"
+            guess.take(columns.EPS_ID, None, reason, [*both, *apart])
         elif apart:
             reason = "several columns may name the episode of a row: each tells apart the rows of one time"
             guess.take(columns.EPS_ID, None, reason, apart)
-        elif both := _together(guess, may_name, t):
-            reason = "no column names the episode of a row: these together tell apart the rows of one time"
-            guess.take(columns.EPS_ID, None, reason, both)
 
 
 def _together(guess: Guess, names: Sequence[str], t: np.ndarray) -> list[str]:

@@ -43,7 +43,7 @@ def rollback(config: RollbackConfig, *, registry: str) -> PromotionResult:
         raise PromotionError(f"{where} is not rolled back: there is no such alias; {known}.", uri=entry.uri)
     if (target := history.before(config.alias)) is None:
         raise PromotionError(
-            f"{where} is not rolled back: it named nothing before move {present.number}. Promote another policy instead.",
+            f"{where} is not rolled back: it named no policy before the one that it names. Promote another one instead.",
             uri=entry.uri,
         )
     uri = history.checkpoint(target).uri

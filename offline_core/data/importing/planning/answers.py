@@ -55,7 +55,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         config = _asked_of(plan)
         gaps = plan.gaps if config.unreadable == "fail" else {}
         if undecided:
-            decision = undecided[0]
+            decision = next((each for each in undecided if each.name == "dates"), undecided[0])  # later it counts as given
             if decision.name == columns.OBS:  # after the actions, which are not observed
                 decision = next((other for other in undecided if other.name == columns.ACTIONS), decision)
             answer = _answer(decision, refused, ask)
@@ -82,7 +82,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
                 config = _with_filled(config, name, answer)
         elif any(decision.name == "rows" for decision in plan.decisions) and config.unreadable == "fail":
             why = "; ".join(f"{refusal.rows:,} rows: {refusal.reason.rstrip('.')}" for refusal in plan.refused[:MAX_REASONS])
-            answer = ask(f"rows: some cannot be imported; {why}", [LEAVE_OUT, KEEP_OUT])
+            is_all = plan.counts.quarantined_rows == plan.counts.rows
+            answer = ask(f"rows: some cannot be imported; {why}", [KEEP_OUT, LEAVE_OUT] if is_all else [LEAVE_OUT, KEEP_OUT])
             if answer != LEAVE_OUT:
                 break
             config = config.having("unreadable", "quarantine")

@@ -128,7 +128,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     rows = rows_of(seen)
     rows = _with_gaps(rows, config.columns.late_with_gaps)
     plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
-    for name in encoded_elsewhere(config).values():  # as it is in the source
+    for name in encoded_elsewhere(config):  # as it is in the source
         if name in rows.table.column_names and name in first.table.column_names:
             table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])
             rows = SampleRows(table, rows.file)

@@ -273,3 +273,38 @@ def test_a_record_beside_a_column_of_its_fields_name_and_users_who_take_turns_ar
         (tmp_path / name).write_text("\n".join(json.dumps(row | {"x": 1.5, "reward": 1}) for row in rows))
         plan = plan_import(ImportConfig(source={"format": "ndjson"}), source=str(tmp_path / name))
         assert plan.decisions and [column.name for column in plan.columns].count("match.id") <= 1
+
+
+def test_whether_the_day_or_the_month_comes_first_is_asked_before_all_else(tmp_path: Path) -> None:
+    number = range(36)
+    date = [f"01/{1 + n % 12:02d}/{2022 + n // 12}" for n in number]
+    source = _csv(tmp_path / "log.csv", date=date, stock=[n % 7 for n in number], qty=[n % 3 for n in number], margin=number)
+    questions = list[str]()
+
+    def ask(question: str, candidates: list[str]) -> str:
+        questions.append(question.partition(":")[0])
+        return candidates[1 if questions[-1] == "dates" else 0]
+
+    *_, plan = asked(ImportConfig(), [source], ask)
+    assert questions[0] == "dates" and questions.count("dates") == 1 and len(questions) > 3
+    assert "%d/%m/%Y" in plan.config.columns.computed["iso_time"] and plan.counts.time_gaps == 0
+
+
+def test_what_names_an_episode_may_be_seen_by_a_policy_too_and_is_no_outcome(tmp_path: Path) -> None:
+    rows = [(store, product, day) for day in range(31) for product in ("milk", "tea") for store in ("north", "south")]
+    store, product, day = zip(*rows, strict=True)
+    columns = {
+        "day": [f"2026-01-{1 + d:02d}" if d < 31 else f"2026-02-{d - 30:02d}" for d in day],
+        "price": [d % 3 for d in day],
+    }
+    sold = [n * 37 % 101 for n in range(len(rows))]  # another number in nearly each row of a day
+    source = _csv(tmp_path / "log.csv", store=store, product=product, units_sold=sold, **columns)
+
+    def ask(question: str, candidates: list[str]) -> str:
+        return "store, product" if question.startswith("obs:") else candidates[0]
+
+    *_, plan = asked(ImportConfig(mapping={"actions": "price", "rewards": "units_sold"}), [source], ask)
+    assert plan.is_ready and plan.config.mapping["eps_id"] == ["store", "product"]
+    data = offline.import_data(source, output=tmp_path / "data", config=plan.config)
+    assert sorted(episode.eps_id for episode in data) == ["north/milk", "north/tea", "south/milk", "south/tea"]
+    assert data.observation_space is not None and data.observation_space.shape == (4,)
