@@ -128,7 +128,9 @@ def test_the_result_of_before_comes_back_if_the_work_fails_and_left_its_output(t
     assert double(DoublingConfig(), output=str(tmp_path)) == first.model_copy(update={"reused": True})
 
 
-def test_a_result_whose_outputs_are_elsewhere_stays_until_another_is_stored(tmp_path: Path) -> None:
+def test_a_result_whose_outputs_are_elsewhere_stays_until_another_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
     @stage("look", arguments=(output("runs/look", "Folder."),))
@@ -143,6 +145,15 @@ def test_a_result_whose_outputs_are_elsewhere_stays_until_another_is_stored(tmp_
         (tmp_path / "card.md").write_text(str(number))
     assert seen == [False, True]
     assert look(DoublingConfig(number=3), output=str(tmp_path)).number == 3 and not (tmp_path / "card.md").exists()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    held = (tmp_path / RESULT_FILE).read_bytes()
+    monkeypatch.setattr("offline_core.data.datasets.result_cache.store_result", full)
+    with pytest.raises(OSError, match="No space"):
+        look(DoublingConfig(number=4), output=str(tmp_path))
+    assert (tmp_path / RESULT_FILE).read_bytes() == held
 
 
 def test_what_it_refuses_is_said_before_it_works(tmp_path: Path, worked: list[int]) -> None:

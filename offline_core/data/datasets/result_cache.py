@@ -144,7 +144,7 @@ class StoredResult(Generic[Result]):
                 if self.has_states:  # whose metrics and states are beside the result, and are replaced as well
                     invalidate_result(begun.file)
                     forget_failure(self.folder)
-                else:
+                elif not _has_outputs_elsewhere(begun.file):
                     aside.update(_set_aside(begun.file))
 
             try:
@@ -153,7 +153,7 @@ class StoredResult(Generic[Result]):
                 result = work(replace(begun, start=start))
                 if not is_started:
                     raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
-                invalidate_result(begun.file)
+                aside.update(_set_aside(begun.file))
                 self._store(begun, result)
             except _FoundMeanwhile as other:
                 return cast(Result, other.result)
@@ -352,15 +352,16 @@ def _described(location: Location) -> list[Location]:
     return [file for file in files if file.is_file()]
 
 
-def _set_aside(location: Location) -> dict[str, bytes]:
-    """What the files of a result hold, by their URIs, which are deleted as `invalidate_result` does.
-
-    None are if all its outputs are elsewhere.
-    """
+def _has_outputs_elsewhere(location: Location) -> bool:
+    """Whether there is a result, and none of its outputs is in its folder."""
     with contextlib.suppress(CorruptFileError):
         stored = stored_values(location) if location.is_file() else None
-        if stored is not None and not any(name.startswith(f"{location.parent.uri}/") for name in stored.made):
-            return {}
+        return stored is not None and not any(name.startswith(f"{location.parent.uri}/") for name in stored.made)
+    return False
+
+
+def _set_aside(location: Location) -> dict[str, bytes]:
+    """What the files of a result hold, by their URIs; they are deleted as `invalidate_result` does."""
     held = {file.uri: file.read() for file in _described(location)}
     invalidate_result(location)
     return held
