@@ -241,5 +241,5 @@ def misread(error: Exception) -> str:
 
 
 def unexpected(error: Exception) -> str:
-    """Say that this package failed, by the error that it did not expect: whoever mends it needs the class."""
+    """Say that this package failed, by the error that it did not expect, with its class, which a mend needs."""
     return f"It cannot be shown, by a defect of this package ({type(error).__name__}: {first_line(error)})."

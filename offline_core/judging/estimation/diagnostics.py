@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.episodes import columns
@@ -80,28 +80,28 @@ def shared_episodes(dataset: Dataset, uri: str, version: int | None) -> int:
 
     Those are meant that have one id and content in both, and, where one holds copies of the other, one content.
     """
+    names = [columns.EPS_ID, columns.CONTENT]
     try:
-        here, there = (_ids_and_contents(opened) for opened in (dataset, open_dataset(uri, version)))
+        here, there = (opened.index(names).drop_nulls() for opened in (dataset, open_dataset(uri, version)))
     except OfflineError:
         return 0
-    contents, others = (Counter(content for _, content in pairs) for pairs in (here, there))
-    if _are_copies(contents, others) or _are_copies(others, contents):
-        return sum(count for content, count in contents.items() if content in others)
-    return len({*here} & {*there})
+    some, others = (pairs[columns.CONTENT].value_counts(name="times") for pairs in (here, there))
+    if _are_copies(some, others) or _are_copies(others, some):
+        return here.join(others, on=columns.CONTENT, how="semi").height
+    return here.unique().join(there, on=names, how="semi").height
 
 
-def _ids_and_contents(dataset: Dataset) -> list[tuple[str, str]]:
-    return dataset.index([columns.EPS_ID, columns.CONTENT]).drop_nulls().rows()
-
-
-def _are_copies(some: Counter[str], others: Counter[str]) -> bool:
+def _are_copies(some: pl.DataFrame, others: pl.DataFrame) -> bool:
     """Whether nearly all contents that come once in some episodes come equally often in others, as a folder's copies do.
 
     By chance they do not: how often a content comes that may come again differs from one to the next.
+
+    Arguments:
+        some, others: content, and how many `times` it comes.
     """
-    times = Counter(others.get(content, 0) for content, count in some.items() if count == 1)
-    singles, most = times.total(), max((count for number, count in times.items() if number), default=0)
-    return singles >= LEAST_SINGLES and most >= NEARLY_ALL * singles
+    singles = some.filter(pl.col("times") == 1)
+    found = singles.join(others, on=columns.CONTENT, suffix="_there")["times_there"].value_counts()["count"].to_list()
+    return len(singles) >= LEAST_SINGLES and max(found, default=0) >= NEARLY_ALL * len(singles)
 
 
 def _only_copies_went(node: Node) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from gymnasium import spaces
 
@@ -250,15 +251,18 @@ def test_a_q_function_on_another_scale_than_what_was_recorded_is_told(start: flo
     assert not [*about_q(replace(episodes, model=None))]
 
 
-def test_copies_are_told_from_what_comes_again(tmp_path: Path) -> None:
+def test_copies_are_told_from_what_comes_again() -> None:
     """Of one log all episodes come again, once or twice; of customers who do the same each month some do, as chance has it."""
     rng = np.random.default_rng(0)
-    unique = [f"{number}" for number in range(1000)]
-    log = Counter(unique)
-    for copies in (Counter(unique[:400] + ["more"] * 5), Counter(unique * 2), Counter([*unique, *map(str, range(1000, 5000))])):
+
+    def counted(contents: Iterable[object]) -> pl.DataFrame:
+        return pl.Series("content", map(str, contents), dtype=pl.String).value_counts(name="times")
+
+    log = counted(range(1000))
+    for copies in (counted([*range(400), *["more"] * 5]), counted([*range(1000)] * 2), counted(range(5000))):
         assert diagnostics._are_copies(log, copies) or diagnostics._are_copies(copies, log)
-    months = (Counter(f"{customer} {rng.integers(2)}" for customer in range(1000)) for _ in "ab")
-    few = (Counter(map(str, rng.integers(0, 800, size))) for size in (500, 50_000))
-    rare = (Counter(map(str, rng.zipf(1.5, size))) for size in (5000, 5000))
+    months = (counted(f"{customer} {rng.integers(2)}" for customer in range(1000)) for _ in "ab")
+    few = (counted(rng.integers(0, 800, size)) for size in (500, 50_000))
+    rare = (counted(rng.zipf(1.5, size)) for size in (5000, 5000))
     for one, other in (months, few, rare):
         assert not diagnostics._are_copies(one, other) and not diagnostics._are_copies(other, one)

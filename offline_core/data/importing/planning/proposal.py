@@ -14,14 +14,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.names import (
-    ENDS,
-    ID_WORDS,
-    PROBABILITY_NAMES,
-    has_word,
-    named,
-    plain,
-)
+from offline_core.data.formats.sources.names import ENDS, ID_WORDS, PROBABILITY_NAMES, has_word, named, plain
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import SampleRows
@@ -414,10 +407,8 @@ def _sign_of_choices(guess: Guess, sample: SourceSample) -> str | None:
     if (row_id := _row_id(guess, sample)) is not None:
         return f"each row has its own {row_id}"
     known = guess.source_of(columns.ACTION_PROB)
-    for name in [*([] if known is None else [known]), *guess.left]:
-        if name == known or may_be_chance(guess, name):
-            return f"{name} may be the probability of what was done"
-    return None
+    chance = known or next((name for name in guess.left if may_be_chance(guess, name)), None)
+    return None if chance is None else f"{chance} may be the probability of what was done"
 
 
 def _row_id(guess: Guess, sample: SourceSample) -> str | None:
