@@ -28,7 +28,7 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Histogram, QualityReport
 from offline_core.data.store.json_files import line_of, with_checksum
 from offline_core.judging.estimation.result import ESTIMATES as ESTIMATES_FOLDER
-from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
+from offline_core.judging.estimation.result import Estimate, EstimateResult, Interval
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation import EVALUATIONS as EVALUATIONS_FOLDER
@@ -211,7 +211,7 @@ def _training(folder: Path, number: int) -> None:
                 seconds=1.5,
             )
             if kind == ESTIMATES_FOLDER:
-                result = OffPolicyResult(
+                result = EstimateResult(
                     checkpoint=str(best),
                     uri=str(path),
                     dataset=_ref(data, 3),

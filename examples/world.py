@@ -51,8 +51,9 @@ def _of_other_people(folder: Path) -> None:
         for path in offline.open_dataset(f"{folder}/runs/{dataset}").paths:
             shutil.copy(path, data / name)
     steps = pl.read_parquet(f"{data}/table/*.parquet")
+    games = {eps_id: f"game-{number:03d}" for number, eps_id in enumerate(steps["eps_id"].unique(maintain_order=True))}
     theirs = steps.select(
-        "eps_id",
+        pl.col("eps_id").replace_strict(games),  # the same on each machine, and so is the side of a split by id
         "t",
         o_t="obs",
         a_t="actions",
@@ -69,10 +70,9 @@ def _of_other_people(folder: Path) -> None:
     _of_a_building(data)
     for name in ("2026-01/a", "2026-02/b"):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
-    ids = theirs["eps_id"].unique(maintain_order=True)
-    theirs.filter(pl.col("eps_id").is_in(ids[:8].implode())).write_parquet(data / "2026-01" / "a.parquet")
-    theirs.filter(pl.col("eps_id").is_in(ids[8:16].implode())).write_parquet(data / "2026-02" / "b.parquet")
-    theirs.filter(pl.col("eps_id").is_in(ids[16:].implode())).write_parquet(data / "old.parquet")
+    ids = [*games.values()]
+    for name, part in (("2026-01/a", ids[:8]), ("2026-02/b", ids[8:16]), ("old", ids[16:])):
+        theirs.filter(pl.col("eps_id").is_in(part)).write_parquet(data / f"{name}.parquet")
 
 
 def _of_other_libraries(recording: offline.Dataset, data: Path) -> None:

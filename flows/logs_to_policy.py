@@ -14,9 +14,9 @@ from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.errors import ConfigError
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.estimators import weighing
-from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.result import EstimateResult
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation import EvaluationConfig, EvaluationResult
@@ -35,7 +35,7 @@ class LogsToPolicyResult(ChainResult):
     pruning: PruningResult
     training: TrainingResult
     evaluation: EvaluationResult | None
-    estimate: OffPolicyResult | None
+    estimate: EstimateResult | None
 
     def card(self) -> Card:
         told = (self.evaluation or self.estimate or self.training).card()
@@ -71,7 +71,7 @@ def logs_to_policy(
     pruning: PruningConfig = PruningConfig(),
     training: TrainingConfig = TrainingConfig(),
     evaluation: EvaluationConfig = EvaluationConfig(),
-    estimate: OffPolicyConfig = OffPolicyConfig(),
+    estimate: EstimateConfig = EstimateConfig(),
 ) -> LogsToPolicyResult:
     """Imports logs, or converts a table, checks and prunes the episodes, learns a policy from them and puts it to the test.
 
@@ -122,7 +122,7 @@ def logs_to_policy(
         )
 
 
-def _behaviour(chain: Chain, estimate: OffPolicyConfig, training: TrainingConfig, sides: SplitResult) -> str | None:
+def _behaviour(chain: Chain, estimate: EstimateConfig, training: TrainingConfig, sides: SplitResult) -> str | None:
     """Checkpoint by which recorded actions are weighed; None: by what was recorded as action_logp."""
     from offline_core.judging.estimation.logged import has_probabilities
 

@@ -29,7 +29,7 @@ from .door import tag as tag
 from .door import verify as verify
 from .errors import OfflineError as OfflineError
 from .judging.decisions.config import DecisionConfig as DecisionConfig
-from .judging.estimation.config import OffPolicyConfig as OffPolicyConfig
+from .judging.estimation.config import EstimateConfig as EstimateConfig
 from .judging.ranking.config import OutlierConfig as OutlierConfig
 from .judging.sweeps.config import SweepConfig as SweepConfig
 from .keeping.homepage.config import ReportConfig as ReportConfig

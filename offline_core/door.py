@@ -329,7 +329,7 @@ def explain(
     Arguments:
         policies: as candidates of a decision: checkpoints, results, functions, `rule:…`, `column:…`, ONNX files.
         episode: its id; None: the first, or of a log of one step, such as clicks, 500 that are spread over it.
-        noise: standard deviation, in units of the action, of what answers one action of a Box; see `OffPolicyConfig`.
+        noise: standard deviation, in units of the action, of what answers one action of a Box; see `EstimateConfig`.
 
     Raises:
         ConfigError: there is no such episode, or a policy does not fit the log.

@@ -12,8 +12,8 @@ from offline_core.data.quality.result import QualityReport
 from offline_core.door import Data, Dataset, Given, Judged, Path, Trained
 from offline_core.judging.decisions.config import DecisionConfig, Guardrail
 from offline_core.judging.decisions.result import DecisionResult
-from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.config import EstimateConfig, FQEConfig
+from offline_core.judging.estimation.result import EstimateResult
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.result import OutlierResult
 from offline_core.judging.sweeps.config import Distribution, SweepConfig
@@ -592,7 +592,7 @@ def sweep(
     seeds: int | list[int] = ...,
     seed: int = ...,
     score: Literal['auto', 'last_return', 'best_return', 'held_out_loss', 'estimate'] = ...,
-    estimate: OffPolicyConfig | Mapping[str, Any] = ...,
+    estimate: EstimateConfig | Mapping[str, Any] = ...,
     estimate_on: str | None = ...,
     min_overlap: float = ...,
     parallel: Literal['auto'] | int = ...,
@@ -656,7 +656,7 @@ def estimate(
     dataset: Data,
     /,
     *,
-    config: Given[OffPolicyConfig] = ...,
+    config: Given[EstimateConfig] = ...,
     gamma: float = ...,
     horizon: Literal['auto', 'recorded', 'continuing'] | int = ...,
     methods: list[Literal['is', 'wis', 'pdis', 'wpdis', 'cis', 'fqe', 'dr', 'drs', 'wdr']] = ...,
@@ -670,7 +670,7 @@ def estimate(
     require_return: float | None = ...,
     gate_method: Literal['is', 'wis', 'pdis', 'wpdis', 'cis', 'fqe', 'dr', 'drs', 'wdr'] = ...,
     min_effective_episodes: float = ...,
-) -> OffPolicyResult:
+) -> EstimateResult:
     """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.
 
     What the policy would come to where the dataset was recorded, by each method, with an interval. The result is kept at
@@ -680,7 +680,7 @@ def estimate(
     Arguments:
         policy: checkpoint or ONNX file of the policy to estimate; or rule:…, function:package.module:name, column:…, another dataset.
         dataset: folder of the dataset to read.
-        config: all parameters, or some by name; the other keywords are the fields of `OffPolicyConfig`.
+        config: all parameters, or some by name; the other keywords are the fields of `EstimateConfig`.
 
     Raises:
         CheckpointError: there is no policy, or no behaviour.
@@ -709,7 +709,7 @@ def decide(
     guardrails: list[Guardrail | Mapping[str, Any]] = ...,
     group: list[str] = ...,
     min_overlap: float = ...,
-    estimate: OffPolicyConfig | Mapping[str, Any] = ...,
+    estimate: EstimateConfig | Mapping[str, Any] = ...,
     clone_updates: int = ...,
     examine_updates: int = ...,
     seed: int = ...,

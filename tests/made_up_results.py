@@ -20,7 +20,7 @@ from offline_core.data.importing.report import Counts, ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Example, Finding, Histogram, QualityReport
 from offline_core.judging.decisions.explanation import Choice, ExplainedStep, Explanation
-from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
+from offline_core.judging.estimation.result import Estimate, EstimateResult, Interval
 from offline_core.judging.ranking.advice import advise
 from offline_core.judging.ranking.measures import ActionMeasures, Measures, ObservationScale
 from offline_core.judging.ranking.result import Outlier, OutlierResult
@@ -210,7 +210,7 @@ def policy_results(trained: str, policy: str, ref: DatasetRef) -> list[tuple[str
     ]
 
 
-def estimated(**values: object) -> OffPolicyResult:
+def estimated(**values: object) -> EstimateResult:
     each = {"effective_episodes": 50.0, "largest_weight": 0.1}
     given: dict[str, object] = {
         "uri": "runs/policy/_estimates/a.json",
@@ -231,7 +231,7 @@ def estimated(**values: object) -> OffPolicyResult:
         "unrecorded_share": 0.0,
         "seconds": 1.0,
     }
-    return OffPolicyResult.model_validate(given | values)
+    return EstimateResult.model_validate(given | values)
 
 
 def judged_results(folder: Path, policy: str, ref: DatasetRef) -> list[tuple[str, Result]]:

@@ -18,7 +18,7 @@ from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.judging.estimation.config import METHODS_IN_WORDS
 from offline_core.judging.estimation.estimators import METHODS
-from offline_core.judging.estimation.result import Estimate, OffPolicyResult
+from offline_core.judging.estimation.result import Estimate, EstimateResult
 from offline_core.judging.ranking.result import Outlier
 from offline_core.judging.sweeps.result import SweepResult
 from offline_core.keeping.stored_results import MODELS
@@ -245,7 +245,7 @@ def test_fine_tuning_is_better_by_two_standard_errors(made: dict[str, Result], s
 BETTER, UNSURE = (12.0, 11.0, 13.0), (12.0, 9.0, 13.0)
 
 
-def told_of(estimates: dict[str, tuple[float, float, float]], *, unrecorded: float = 0.0, warnings: int = 0) -> OffPolicyResult:
+def told_of(estimates: dict[str, tuple[float, float, float]], *, unrecorded: float = 0.0, warnings: int = 0) -> EstimateResult:
     each = {"effective_episodes": 50.0, "largest_weight": 0.1}
     return estimated(
         estimates={name: Estimate(value=value, low=low, high=high, **each) for name, (value, low, high) in estimates.items()},

@@ -25,7 +25,7 @@ from benchmarks.decisions.clicks import policy_of
 from benchmarks.figure import figure
 from offline_core.data.datasets.manifest import Operation
 from offline_core.judging.estimation import shrinkage
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.evidence import Evidence, gather
 from offline_core.judging.estimation.q_function import chosen
@@ -126,7 +126,7 @@ def apart_from_obp(dataset: Any, checkpoint: str) -> float:
     from obp.ope import estimators as obp
 
     policy = load_policy(checkpoint)
-    config = OffPolicyConfig(gamma=1.0)
+    config = EstimateConfig(gamma=1.0)
     evidence = gather(config, [policy], None, dataset, history=lineage(dataset.location.uri), seed=0)
     ours, theirs = estimates_of(evidence), {}
     reward = evidence.episodes[0].rewards

@@ -23,7 +23,7 @@ from offline_core.data.quality.result import CHECKS, QualityReport
 from offline_core.data.store.location import Location
 from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError, misread, unexpected
-from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.result import EstimateResult
 from offline_core.keeping.stored_results import read_measured, read_result
 from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
@@ -104,9 +104,9 @@ class Contents:
         return self._of_policies("evaluation", EvaluationResult)
 
     @functools.cached_property
-    def estimates(self) -> dict[str, list[OffPolicyResult]]:
+    def estimates(self) -> dict[str, list[EstimateResult]]:
         """By policy, see `_of_policies`."""
-        return self._of_policies("estimate", OffPolicyResult)
+        return self._of_policies("estimate", EstimateResult)
 
     @functools.cached_property
     def histories(self) -> list[History]:

@@ -14,6 +14,7 @@ from offline_core.data.inputs.number_names import number_names
 from offline_core.data.quality.check import last_report
 from offline_core.keeping.homepage.facts import MAX_DIMENSIONS, summary_text
 from offline_core.runtime.reporting.card import Card, Section
+from offline_core.runtime.units import count_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,7 +57,7 @@ class DatasetDescription:
                 "Return": summary_text(self.returns),
                 "Length": summary_text(self.lengths),
             },
-            sentence=f"{self.episodes:,} episodes, {self.steps:,} steps.",
+            sentence=f"{count_text(self.episodes, 'episode')}, {count_text(self.steps, 'step')}.",
             sections=[Section("Features", (), self.features.columns, [*map(_texts, self.features.rows())])],
         )
 

@@ -17,7 +17,7 @@ MODELS: Mapping[str, str] = {
     "sweep": "judging.sweeps.result:SweepResult",
     "decision": "judging.decisions.result:DecisionResult",
     "outlier ranking": "judging.ranking.result:OutlierResult",
-    "estimate": "judging.estimation.result:OffPolicyResult",
+    "estimate": "judging.estimation.result:EstimateResult",
     "fine-tuning": "learning.result:FineTuneResult",
     "expert": "learning.result:ExpertResult",
     "training": "learning.result:TrainingResult",

@@ -15,6 +15,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageUnavailableError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.runtime.reporting.palette import mermaid_styles
+from offline_core.runtime.units import count_text
 
 NodeKind = Literal["dataset", "checkpoint", "files"]
 State = Literal["found", "missing", "replaced", "imported", "unreachable"]
@@ -233,10 +234,10 @@ def label(node: Node) -> list[str]:
     lines = [name if not node.version else f"{name} version {node.version}"]
     if node.operation is not None:
         lines.append(node.operation.replace("_", " "))
-    if node.episodes is not None:
-        lines.append(f"{node.episodes:,} episodes, {node.steps:,} steps")
+    if node.episodes is not None and node.steps is not None:
+        lines.append(f"{count_text(node.episodes, 'episode')}, {count_text(node.steps, 'step')}")
     if node.forgotten_episodes:
-        lines.append(f"{node.forgotten_episodes:,} episodes forgotten")
+        lines.append(f"{count_text(node.forgotten_episodes, 'episode')} forgotten")
     if node.mean_return is not None:
         lines.append(f"return {node.mean_return:.1f}")
     if node.state != "found":

@@ -15,7 +15,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import space_to_json
 from offline_core.errors import PromotionError
-from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, FQEConfig
 from offline_core.judging.estimation.estimate import enforce, estimate
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation import EvaluationConfig, evaluate
@@ -83,7 +83,7 @@ def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
 @pytest.mark.slow
 def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: str, tmp_path: Path) -> None:
     """Of the policy that recorded, estimates are the mean return; of one that leans where the pole falls, they are more."""
-    config = OffPolicyConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=30))
+    config = EstimateConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=30))
     own = estimate(config, policy=cartpole_policy, dataset=own_recording)
     assert own.estimates.keys() == {"is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"}
     returns = [(1 - 0.95 ** len(episode)) / 0.05 for episode in by_id(own_recording).values()]
@@ -105,7 +105,7 @@ def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: st
 
 
 def test_11_off_policy_as_a_gate(own_recording: str, cartpole_policy: str) -> None:
-    config = OffPolicyConfig(methods=["wpdis"], gate_method="wpdis", require_return=5.0)
+    config = EstimateConfig(methods=["wpdis"], gate_method="wpdis", require_return=5.0)
     enforce(estimate(config, policy=cartpole_policy, dataset=own_recording), config)
     too_much = config.model_copy(update={"require_return": 500.0})
     with pytest.raises(PromotionError, match="not shown to reach a discounted return of 500"):

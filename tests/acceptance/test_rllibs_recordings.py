@@ -16,7 +16,7 @@ from offline_core.data.curation.converting import convert
 from offline_core.data.curation.prune import prune
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ConversionConfig
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation import EvaluationConfig, evaluate
@@ -116,7 +116,7 @@ def test_11_estimates_of_continuous_recordings_are_honest(rllib_recordings: Path
     data = run_import(rllib_recordings / "pendulum_episodes", tmp_path / "data", **PENDULUM)[0].dataset.uri
     optimizer = {"max_epochs": 10, "updates_per_iteration": 600, "batch_size": 256}
     clone = run_train(data, tmp_path / "clone", optimizer=optimizer, evaluation=NO_PLAY).checkpoint
-    config = OffPolicyConfig(methods=["wpdis"], gamma=0.9, min_effective_episodes=1)
+    config = EstimateConfig(methods=["wpdis"], gamma=0.9, min_effective_episodes=1)
     found = estimate(config, policy=clone, dataset=data)
     discounts = 0.9 ** np.arange(200)
     worth = np.mean([(each.rewards * discounts).sum() for each in by_id(data).values()])

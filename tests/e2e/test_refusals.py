@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -37,14 +36,14 @@ def test_wrong_parameters_in_the_file_are_refused_at_deployment(orchestra: Orche
     assert "0 is less than the minimum of 1" in " ".join((refused.stdout + refused.stderr).split())
 
 
-def test_a_ray_that_does_not_answer_fails_the_run_soon(orchestra: Orchestra, fresh_root: str) -> None:
+def test_a_ray_that_does_not_answer_fails_the_run_at_once(orchestra: Orchestra, fresh_root: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     orchestra.wait_for(orchestra.submit("train-expert/train-expert-smoke"), "COMPLETED")
     output = {"output": fresh_root}  # a recording that is found needs no Ray
     run = orchestra.submit("record/record-smoke", output, job_variables={"env": {"RAY_ADDRESS": address}})
     failed = orchestra.wait_for(run, "FAILED")
     assert address in failed["state"]["message"] and "RAY_ADDRESS" in failed["state"]["message"]
-    assert datetime.fromisoformat(failed["end_time"]) - datetime.fromisoformat(failed["start_time"]) < timedelta(seconds=15)
+    assert failed["run_count"] == 1  # nothing was tried again: it was seen before Ray, which waits for minutes, was asked
 
 
 @pytest.mark.parametrize(

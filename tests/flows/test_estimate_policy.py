@@ -9,14 +9,14 @@ import pytest
 
 from flows.stages import estimate
 from offline_core.errors import PromotionError
-from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, FQEConfig
 from tests.flows.test_data_flows import card_of
 from tests.judging.estimation.chains import TARGET, policy_of
 from tests.judging.estimation.test_estimate import chain, saved
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 
-QUICK = OffPolicyConfig(gamma=0.9, resamples=50, fqe=FQEConfig(updates=100, learning_rate=0.02))
+QUICK = EstimateConfig(gamma=0.9, resamples=50, fqe=FQEConfig(updates=100, learning_rate=0.02))
 
 
 def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(tmp_path: Path) -> None:

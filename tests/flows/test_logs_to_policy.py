@@ -15,7 +15,7 @@ from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.store.location import Location
 from offline_core.errors import PromotionError
-from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, FQEConfig
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.policies.evaluation import EvaluationConfig
@@ -28,7 +28,7 @@ from tests.judging.estimation.test_estimate import chain
 pytestmark = [pytest.mark.usefixtures("prefect_server", "ray_up"), pytest.mark.filterwarnings("default")]
 
 SHORT = TrainingConfig(optimizer=OptimizerConfig(max_epochs=2), evaluation=EvaluationDuringTraining(episodes=5))
-QUICK = OffPolicyConfig(methods=["wis", "wdr"], resamples=50, fqe=FQEConfig(updates=50))
+QUICK = EstimateConfig(methods=["wis", "wdr"], resamples=50, fqe=FQEConfig(updates=50))
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_no_clone_is_trained_where_nothing_is_weighed(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Chain, "run", lambda *_, **__: pytest.fail("a stage runs"))
     held_out = open_dataset(chain(tmp_path, 5, logp=False)).ref
     sides = SplitResult(source=held_out, train=held_out, held_out=held_out, before=Statistics(), duplicates=0)
-    config = OffPolicyConfig(methods=["fqe"], gate_method="fqe")
+    config = EstimateConfig(methods=["fqe"], gate_method="fqe")
     assert _behaviour(Chain("", Location.of(str(tmp_path)), 0, {}), config, SHORT, sides) is None
 
 

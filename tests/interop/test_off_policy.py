@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.datasets.manifest import Operation
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.judging.estimation.estimators import per_decision, weighted_per_decision
 from offline_core.judging.estimation.trajectories import Trajectories
@@ -94,7 +94,7 @@ def test_its_fitted_q_evaluation_comes_to_ours(tmp_path: Path) -> None:
     uri = dataset_of(tmp_path / "log", recorded(data), spaces=SPACES, environment=None)
     save_policy(policy_of(TARGET), str(tmp_path / "target"), operation=Operation(name="test"))
     fqe = {"updates": 1_000, "learning_rate": 0.01, "network": {"hidden_sizes": [16]}}
-    config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["fqe", "wdr"], "resamples": 200, "fqe": fqe})
+    config = parse(EstimateConfig, {"gamma": GAMMA, "methods": ["fqe", "wdr"], "resamples": 200, "fqe": fqe})
     found = estimate(config, policy=str(tmp_path / "target"), dataset=uri).estimates
     q = true_q(TARGET, moves=moves_of(data))  # of the process as these episodes have it
     truth = (TARGET * q).sum(axis=1)[[states[0] for states, _ in data]].mean()

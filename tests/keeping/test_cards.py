@@ -25,7 +25,7 @@ from offline_core.data.importing.importing import import_data
 from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
-from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, FQEConfig
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.keeping.cards import keep_stage_card, observe_cards
 from offline_core.learning.config import TrainingConfig
@@ -119,7 +119,7 @@ def test_both_sides_of_a_split_get_the_card(source: Dataset, tmp_path: Path) -> 
 def test_estimates_that_weigh_nothing_or_mean_nothing_have_a_card_too(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path, 5), saved(policy_of(TARGET), tmp_path / "policy")
     for method in ("fqe", "is"):
-        config = OffPolicyConfig(methods=[method], resamples=50, fqe=FQEConfig(updates=5))
+        config = EstimateConfig(methods=[method], resamples=50, fqe=FQEConfig(updates=5))
         _, card = run(estimate, config, policy=policy, dataset=dataset)
         assert f"({method})" in str(card.sections[0].rows[0][0])
     assert any("So few episodes count" in warning for warning in card.warnings)
@@ -127,7 +127,7 @@ def test_estimates_that_weigh_nothing_or_mean_nothing_have_a_card_too(tmp_path: 
 
 def test_a_gate_that_refuses_a_result_makes_its_card_bad(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path, 5), saved(policy_of(TARGET), tmp_path / "policy")
-    config = OffPolicyConfig(methods=["fqe"], gate_method="fqe", resamples=50, fqe=FQEConfig(updates=5), require_return=1e6)
+    config = EstimateConfig(methods=["fqe"], gate_method="fqe", resamples=50, fqe=FQEConfig(updates=5), require_return=1e6)
     result, card = run(estimate, config, policy=policy, dataset=dataset)
     assert result.card().verdict != "bad"
     assert (card.verdict, card.word) == ("bad", "Gate failed") and "is not shown to reach" in card.warnings[0]
@@ -138,7 +138,7 @@ def test_the_card_of_a_reused_result_has_the_verdict_of_the_gate_that_was_asked_
     dataset, policy = chain(tmp_path, 5), saved(policy_of(TARGET), tmp_path / "policy")
     words = []
     for wanted in (None, 1e6, 1e6, None):
-        config = OffPolicyConfig(
+        config = EstimateConfig(
             methods=["fqe"], gate_method="fqe", resamples=50, fqe=FQEConfig(updates=5), require_return=wanted
         )
         result, card = run(estimate, config, policy=policy, dataset=dataset)

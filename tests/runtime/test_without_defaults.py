@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.importing.config import ImportConfig
 from offline_core.errors import ConfigError
-from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, FQEConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, EnvironmentSpec, parse, without_defaults
@@ -40,7 +40,7 @@ VALUES: dict[type[Config], dict[str, list[Any]]] = {
         "data.rewards": [{}, {"scale": 1}, {"scale": 1.0}, {"scale": "return_range"}],
         "data.connectors": [[], *([each] for each in CODE), CODE],
     },
-    OffPolicyConfig: {
+    EstimateConfig: {
         "fqe.network": [None, {}, {"activation": "relu"}, {"activation": "relu", "normalize_observations": True}],
         "horizon": ["recorded", 5, None],
     },
@@ -99,7 +99,7 @@ def test_nothing_is_asked_for_by_the_defaults(name: str) -> None:
 
 def test_a_group_is_told_from_none_and_from_another_default() -> None:
     assert without_defaults(PruningConfig(where="length > 3")) == {"where": "length > 3"}
-    assert without_defaults(OffPolicyConfig(fqe=FQEConfig(network=NetworkConfig()))) == {"fqe": {"network": {}}}
+    assert without_defaults(EstimateConfig(fqe=FQEConfig(network=NetworkConfig()))) == {"fqe": {"network": {}}}
     assert without_defaults(ImportConfig(environment=EnvironmentSpec())) == {"environment": {}}
 
 

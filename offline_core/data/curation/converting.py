@@ -23,6 +23,7 @@ from offline_core.runtime.ray_session import ray_session
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
+from offline_core.runtime.units import count_text
 
 _HOW_FAST = {"engine"}
 """Parameters that do not change what is written."""
@@ -43,7 +44,8 @@ class ConversionResult(Result):
             {"converted": self.dataset},
             verdict="good",
             word="Converted",
-            sentence=f"{self.dataset.episodes:,} episodes, {self.dataset.steps:,} steps; nothing is lost.",
+            sentence=f"{count_text(self.dataset.episodes, 'episode')}, {count_text(self.dataset.steps, 'step')}; "
+            "nothing is lost.",
             facts={"From": self.source, "To": self.dataset, "Bytes per step": f"{before:.1f} before, {after:.1f} after"},
         )
 

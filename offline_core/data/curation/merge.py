@@ -25,6 +25,7 @@ from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import Argument, Made, output, stage
+from offline_core.runtime.units import count_text
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class MergeResult(Result):
             {"merged": self.dataset},
             verdict="good",
             word="Merged",
-            sentence=f"{self.dataset.episodes:,} episodes of {len(self.sources):,} datasets; "
+            sentence=f"{count_text(self.dataset.episodes, 'episode')} of {count_text(len(self.sources), 'dataset')}; "
             f"{self.duplicates:,} copies left out.",
             facts={"To": self.dataset, **facts},
             details=details | ({"Episodes that lost their time": self.without_time} if self.without_time else {}),

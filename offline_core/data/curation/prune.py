@@ -29,6 +29,7 @@ from offline_core.runtime.progress import progress
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
+from offline_core.runtime.units import count_text
 from offline_core.runtime.user_code import UserCode, user_errors
 
 Filter = Callable[[Episode], bool]
@@ -62,7 +63,7 @@ class PruningResult(Result):
             sentence=f"{after.episodes:,} of {before.episodes:,} episodes kept; "
             f"mean return {before.returns.mean:,.1f} before, {after.returns.mean:,.1f} after.",
             facts={"From": self.source, "To": self.dataset, "Steps kept": f"{after.steps:,} of {before.steps:,}"},
-            details={f"Dropped by {rule}": f"{episodes:,} episodes" for rule, episodes in self.dropped.items()},
+            details={f"Dropped by {rule}": count_text(episodes, "episode") for rule, episodes in self.dropped.items()},
         )
 
 

@@ -68,7 +68,7 @@ class SplitResult(Result):
             {"train": self.train, "held out": self.held_out},
             verdict="fair" if self.warnings else "good",
             word="Split, with a warning" if self.warnings else "Split",
-            sentence=f"{self.train.episodes:,} episodes to train on, {self.held_out.episodes:,} held out.",
+            sentence=f"{count_text(self.train.episodes, 'episode')} to train on, {self.held_out.episodes:,} held out.",
             facts={"From": self.source, "To train on": self.train, "Held out": self.held_out},
             warnings=self.warnings,
             details={"Copies and parts next to their episode": self.duplicates} if self.duplicates else {},

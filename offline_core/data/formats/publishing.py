@@ -17,6 +17,7 @@ from offline_core.runtime.config import Config
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
+from offline_core.runtime.units import count_text
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ class PublishResult(Result):
             "Published table",
             verdict="good",
             word="Published",
-            sentence=f"{self.dataset.episodes:,} episodes as a table of {self.format.capitalize()}; nothing was copied.",
+            sentence=f"{count_text(self.dataset.episodes, 'episode')} as a table of {self.format.capitalize()}; "
+            "nothing was copied.",
             facts={"Dataset": self.dataset, "Table": self.table},
             next=delta if self.format == "delta" else f"polars.scan_iceberg({self.table!r})",
             about=(self.dataset.uri, self.dataset.version),

@@ -285,14 +285,14 @@ class Appended(Part):
 
     def __str__(self) -> str:
         again = f"{self.files_read_again:,} read again, " if self.files_read_again else ""
-        known = f"{count_text(self.files_seen, 'file')} seen, {again}{self.files_new - self.files_changed:,} new"
+        known = f"{count_text(self.files_seen, 'file')} read before, {again}{self.files_new - self.files_changed:,} new"
         changed = f", {self.files_changed:,} changed" if self.files_changed else ""
         episodes = ", ".join(
             f"{count:,} {what}"
             for what in ("added", "unchanged", "completed", "corrected")
             if (count := getattr(self, f"episodes_{what}"))
         )
-        steps = f"{self.steps_added:,} steps added, {self.steps_corrected:,} corrected"
+        steps = f"{count_text(self.steps_added, 'step')} added, {self.steps_corrected:,} corrected"
         return f"{known}{changed}; episodes: {episodes or 'none'}; {steps}."
 
 

@@ -36,6 +36,7 @@ from offline_core.data.formats.sources.names import (
     is_outcome,
     is_result,
     named,
+    numbered_alike,
     parts_of,
     plain,
 )
@@ -431,6 +432,9 @@ def _the_rest(guess: Guess) -> None:
     ):
         if name in guess.roles:
             continue
+        if name == columns.OBS:  # the other numbers of what acts are no state
+            acts = [name for name in guess.roles[columns.ACTIONS].sources or likeliest if has_word(name, ACTION_WORDS)]
+            likeliest += [other for one in acts for other in numbered_alike(one, [*acts, *pool])]
         candidates = sorted(
             (column for column in pool if column not in likeliest),
             key=lambda column: (
@@ -439,11 +443,14 @@ def _the_rest(guess: Guess) -> None:
         )
         if name == columns.REWARDS and candidates and is_minimised(candidates[0]):
             reason += f"; {candidates[0]} is named like something to be minimised, which is a reward once it is turned round"
-        guess.take(name, None, reason, [*dict.fromkeys(candidates)])
         if name != columns.OBS and (
             sure := [column for column in candidates if has_word(column, likely)] or words * (name == columns.ACTIONS)
         ):
             likeliest += sure[:1]
+            alike = numbered_alike(sure[0], candidates) if name == columns.ACTIONS and has_word(sure[0], likely) else []
+            if alike:
+                reason += f"; {' and '.join(alike[:2])} are named alike, and may be one: actions: [{', '.join(alike)}]"
+        guess.take(name, None, reason, [*dict.fromkeys(candidates)])
 
 
 def _fields(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:

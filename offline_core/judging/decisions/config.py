@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from offline_core.data.store.allowed_roots import IsUri
-from offline_core.judging.estimation.config import CLONE_UPDATES, OffPolicyConfig
+from offline_core.judging.estimation.config import CLONE_UPDATES, EstimateConfig
 from offline_core.runtime.config import Config, closed
 
 BEHAVIOUR = "behaviour"
@@ -84,8 +84,8 @@ class DecisionConfig(Config):
         description="Share of a candidate's actions that the behaviour would plausibly take, at least; with less it is not "
         "judged.",
     )
-    estimate: OffPolicyConfig = Field(
-        OffPolicyConfig(),
+    estimate: EstimateConfig = Field(
+        EstimateConfig(),
         description="Discount, horizon, Q function and resamples. estimate.behaviour is a model of what acted; None: the "
         "recorded action_logp, or a clone that is fitted to the selecting side.",
         json_schema_extra=closed,

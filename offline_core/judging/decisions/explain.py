@@ -58,7 +58,7 @@ def explain(
         policies: as candidates of a decision.
         episode: its id; None: the first, or many of a log of one step.
         version: of the log; the latest if None.
-        noise: see `OffPolicyConfig.noise`.
+        noise: see `EstimateConfig.noise`.
 
     Raises:
         ConfigError: There is no such episode, or a policy does not fit the log.

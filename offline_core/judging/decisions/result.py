@@ -19,7 +19,7 @@ from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
 from offline_core.runtime.result import Part, PolicyResult
 from offline_core.runtime.signing import signature_of, wrong_with
-from offline_core.runtime.units import count_text, duration_text, number_text
+from offline_core.runtime.units import count_text, duration_text, list_text, number_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -114,7 +114,7 @@ class GuardrailFinding(Part):
     passed: bool = Field(description="Shown not to fall by more, at this candidate's share of the risk.")
     unit: str = Field("", description="What its numbers are.")
     recorded: float | None = Field(None, description="Mean discounted return of it in the judging episodes, as recorded.")
-    unrecorded_share: float = Field(0.0, description="Share of it that was not recorded, see `OffPolicyResult`.")
+    unrecorded_share: float = Field(0.0, description="Share of it that was not recorded, see `EstimateResult`.")
 
     @property
     def mark(self) -> Mark:
@@ -281,6 +281,8 @@ class DecisionResult(PolicyResult):
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
                 **({} if self.registry is None else {"For": self.registry}),
                 "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if says_something else ''}",
+                **_marked("Its guardrails", {finding.name: finding.mark for finding in first.guardrails}),
+                **_marked("By group", {finding.group: finding.mark for finding in first.groups}),
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
                 "Candidates": f"{len(self.candidates):,}, {len(judged):,} of them finalists; {fair:,} could be judged",
@@ -337,7 +339,7 @@ class DecisionResult(PolicyResult):
                 ),
             ],
             details={
-                "Ranked on": f"{self.selecting.episodes:,} episodes",
+                "Ranked on": count_text(self.selecting.episodes, "episode"),
                 "Judged on": f"{self.judging.episodes:,} other episodes",
                 "Recorded": f"{number_text(self.recorded)}{unit} on the judging episodes{told_discount(self.gamma)}",
                 **({} if self.horizon == 1 else {"Horizon": horizon_text(self.horizon)}),
@@ -511,6 +513,11 @@ def _guardrail_row(name: str, finding: GuardrailFinding) -> list[object]:
         finding.told(finding.max_fall),
         finding.mark,
     ]
+
+
+def _marked(name: str, marks: Mapping[str, Mark]) -> dict[str, str]:
+    """A fact of what each of some is shown to do: `comfort holds, noise unsure`; none of none."""
+    return {name: list_text([f"{of} {mark.word}" for of, mark in marks.items()], MOST_LIGHTS)} if marks else {}
 
 
 def _about_groups(result: DecisionResult, first: Candidate) -> str:

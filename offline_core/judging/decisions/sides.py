@@ -21,7 +21,7 @@ from offline_core.judging.decisions.config import DecisionConfig, Guardrail
 from offline_core.judging.decisions.result import MODEL, Difference
 from offline_core.judging.estimation.behaviour import model_of_behaviour
 from offline_core.judging.estimation.clones import halved
-from offline_core.judging.estimation.config import Method, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, Method
 from offline_core.judging.estimation.evidence import Evidence, gather
 from offline_core.judging.estimation.logged import has_probabilities
 from offline_core.judging.estimation.result import source_name
@@ -56,7 +56,7 @@ class Side:
     def difference(
         self, candidate: Trajectories, today: Trajectories | None, *, beyond: float, with_tail: bool = False
     ) -> Difference:
-        estimate: OffPolicyConfig = self.config.estimate
+        estimate: EstimateConfig = self.config.estimate
         return compare(
             candidate,
             today,

@@ -106,7 +106,7 @@ def _ruled(
             sure = _sure(_judged(first).p_value)
             why, needed = f"the log is {sure} that {own} is better than {other}, and {unknown}", None
         else:
-            why = _not_shown(first, f"{first.name} is better than {today}{beyond}", config.risk / len(judged))
+            why = _not_shown(first, f"{first.name} is better than {today}{beyond}", config.risk, len(judged))
             needed = _needed(first, config, episodes)
         sentence = f"Test {names} beside what runs today: {why}."
         return Ruling("test", sentence, first, ranked, [candidate.checkpoint for candidate in testing], needed)
@@ -191,17 +191,18 @@ def _held_back(candidate: Candidate) -> str:
     return f", and {', '.join(open_ones)} may fall by more than allowed" if open_ones else ""
 
 
-def _not_shown(first: Candidate, is_better: str, share: float) -> str:
+def _not_shown(first: Candidate, is_better: str, risk: float, judged: int) -> str:
     """Words for how sure the log is of an improvement, and of each guardrail that is not shown to hold.
 
     Arguments:
-        share: the risk at which each of them would be shown.
+        risk: that of the whole decision, of which each candidate that was judged has its share.
     """
     open_ones = [finding for finding in first.guardrails if not finding.passed]
     claims = [(_judged(first).p_value, is_better)]
     claims += [(finding.difference.p_value, f"{finding.name} falls by no more than allowed") for finding in open_ones]
-    wanted = f", not {100 * (1 - share):.3g} %"
-    told = [f"{_sure(p_value)} that {claim}{wanted if p_value > share else ''}" for p_value, claim in claims]
+    level = f"{100 * (1 - risk / judged):.3g} %"
+    wanted = f", not {level}" if judged == 1 else f", not the {level} that each of {judged} candidates needs"
+    told = [f"{_sure(p_value)} that {claim}{wanted if p_value > risk / judged else ''}" for p_value, claim in claims]
     return f"the log is {', and '.join(told)}"
 
 

@@ -81,7 +81,7 @@ class FQEConfig(Config):
         return self
 
 
-class OffPolicyConfig(Config):
+class EstimateConfig(Config):
     """What a policy would come to, told from episodes that another one has played; and what it has to come to."""
 
     gamma: float = Field(0.99, ge=0, le=1, description="Discount a step; estimates are of discounted returns. 1: none.")
@@ -127,7 +127,7 @@ class OffPolicyConfig(Config):
     )
 
     @model_validator(mode="after")
-    def _gate_is_estimated(self) -> OffPolicyConfig:
+    def _gate_is_estimated(self) -> EstimateConfig:
         if self.require_return is not None and self.gate_method not in self.methods:
             raise ValueError(f"gate_method {self.gate_method} is none of the methods {', '.join(self.methods)}; add it there")
         return self

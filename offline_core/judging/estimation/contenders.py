@@ -63,7 +63,7 @@ class Contender:
     manifest: PolicyManifest | None = None
     """The manifest of a checkpoint, or of the policy that an ONNX file was exported from; None if it is not known."""
     noise: float | None = None
-    """See `OffPolicyConfig.noise`."""
+    """See `EstimateConfig.noise`."""
     code: UserCode | None = None
     """The code of a function."""
     recording: Dataset | None = None

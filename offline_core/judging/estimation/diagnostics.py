@@ -11,7 +11,7 @@ import polars as pl
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.episodes import columns
 from offline_core.errors import OfflineError
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.estimators import FAR, errors_of, fitting
 from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
@@ -239,7 +239,7 @@ def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) 
         )
 
 
-def about_horizon(config: OffPolicyConfig, lengths: np.ndarray, is_open: np.ndarray, share: float) -> Iterator[str]:
+def about_horizon(config: EstimateConfig, lengths: np.ndarray, is_open: np.ndarray, share: float) -> Iterator[str]:
     """Warn of an estimate of which most was not recorded.
 
     Arguments:
@@ -264,7 +264,7 @@ def about_horizon(config: OffPolicyConfig, lengths: np.ndarray, is_open: np.ndar
     )
 
 
-def about_convergence(config: OffPolicyConfig, open_episodes: int, horizon: int | None = None) -> Iterator[str]:
+def about_convergence(config: EstimateConfig, open_episodes: int, horizon: int | None = None) -> Iterator[str]:
     """Warn of a Q function with too few updates to look as far as open episodes go on."""
     fitted = fitting(config.methods)
     discounted = TIMES_TO_CONVERGE / (1 - config.gamma) if config.gamma < 1 else np.inf
@@ -301,7 +301,7 @@ def about_q(episodes: Trajectories) -> Iterator[str]:
         )
 
 
-def about_size(estimates: Mapping[str, Estimate], config: OffPolicyConfig) -> Iterator[str]:
+def about_size(estimates: Mapping[str, Estimate], config: EstimateConfig) -> Iterator[str]:
     """Warn of too few episodes that count once they are weighed, or of one with too much of the weights."""
     few = {
         name: estimate.effective_episodes

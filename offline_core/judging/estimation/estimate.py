@@ -18,10 +18,10 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError, PromotionError
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.bootstrap import interval
-from offline_core.judging.estimation.config import CLONE_UPDATES, OffPolicyConfig
+from offline_core.judging.estimation.config import CLONE_UPDATES, EstimateConfig
 from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
-from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult, return_name, reward_name
+from offline_core.judging.estimation.result import ESTIMATES, Estimate, EstimateResult, Interval, return_name, reward_name
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy, fingerprint_of
@@ -42,7 +42,7 @@ _ASKED = {"gamma", "horizon", "explore", "behaviour", "noise"}
 """Parameters that say what is estimated, and not how."""
 
 
-def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
+def enforce(result: EstimateResult, config: EstimateConfig) -> None:
     """Stops unless the lower end of the interval of `config.gate_method` reaches `config.require_return`.
 
     Raises:
@@ -95,7 +95,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     gate=enforce,
     short=("behaviour", "gamma", "methods", "require_return"),
 )
-def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> Made[OffPolicyResult]:
+def estimate(config: EstimateConfig, *, policy: str, dataset: str, version: int | None = None) -> Made[EstimateResult]:
     """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.
 
     What the policy would come to where the dataset was recorded, by each method, with an interval. The result is kept at
@@ -128,7 +128,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     if acted is not None and config.behaviour is not None:
         parents.append(acted.parent_entry(config.behaviour))
     begun = yield StoredResult(
-        OffPolicyResult,
+        EstimateResult,
         Location.of(contender.uri if is_checkpoint else opened.location.uri).child(ESTIMATES),
         parents,
         fingerprint_of,
@@ -159,7 +159,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     [episodes], horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
     recorded, continued, estimates = _estimated(config, episodes)
     open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
-    result = OffPolicyResult(
+    result = EstimateResult(
         uri=begun.file.uri,
         checkpoint=contender.uri,
         recording=None if contender.recording is None else contender.recording.ref,
@@ -198,7 +198,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     return result
 
 
-def check_policies(config: OffPolicyConfig, policy: TargetPolicy, behaviour: Policy | None, dataset: Dataset) -> None:
+def check_policies(config: EstimateConfig, policy: TargetPolicy, behaviour: Policy | None, dataset: Dataset) -> None:
     """Check that a policy, trained or not, can be estimated so from this dataset.
 
     Raises:
@@ -241,7 +241,7 @@ def check_fits(policy: TargetPolicy, dataset: Dataset) -> None:
         )
 
 
-def _check_methods(config: OffPolicyConfig, policy: TargetPolicy) -> None:
+def _check_methods(config: EstimateConfig, policy: TargetPolicy) -> None:
     from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn  # they need Torch
 
     fitted, weighed = fitting(config.methods), weighing(config.methods)
@@ -258,9 +258,9 @@ def _check_methods(config: OffPolicyConfig, policy: TargetPolicy) -> None:
         )
     if weighed and isinstance(policy, FunctionOfObservations) and policy.is_certain:
         raise ConfigError(
-            f"{', '.join(weighed)}: {policy.name} always takes one action of {policy.action_space}, which no recorded action "
-            "ever is. Say with how much noise it would be played (noise, in a decision estimate.noise: a standard deviation in "
-            "units of the action), or estimate with methods=[fqe]."
+            f"{', '.join(weighed)}: {policy.name} always takes one action of {policy.action_space}, and weights ask how "
+            "probable each recorded action is to it. Say with how much noise it would be played (noise, in a decision "
+            "estimate.noise: a standard deviation in units of the action), or estimate with methods=[fqe]."
         )
     if not config.explore and weighed and has_box(policy.action_space):
         raise ConfigError(
@@ -279,7 +279,7 @@ def _check_behaviour(policy: TargetPolicy, behaviour: Policy | None) -> None:
     )
 
 
-def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interval, Interval, dict[str, Estimate]]:
+def _estimated(config: EstimateConfig, episodes: Trajectories) -> tuple[Interval, Interval, dict[str, Estimate]]:
     """(what was recorded, the same and what the Q function expects after it, what each method says)"""
     bounds = functools.partial(
         interval,

@@ -12,7 +12,7 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.bootstrap import Groups
-from offline_core.judging.estimation.config import Horizon, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, Horizon
 from offline_core.judging.estimation.estimators import fitting, weighing
 from offline_core.judging.estimation.fqe import fit, say
 from offline_core.judging.estimation.logged import Ends, LogReader, read_parts
@@ -41,7 +41,7 @@ class Evidence:
 
 
 def gather(
-    config: OffPolicyConfig,
+    config: EstimateConfig,
     policies: Sequence[TargetPolicy],
     behaviour: Policy | None,
     dataset: Dataset,
@@ -105,7 +105,7 @@ def _by_lot(together: np.ndarray, lengths: np.ndarray, max_steps: int, *, seed: 
     return np.asarray(np.isin(of, order[: max(1, int(np.searchsorted(np.cumsum(steps), max_steps, side="right")))]))
 
 
-def _refuse_endless(config: OffPolicyConfig, is_open: np.ndarray, horizon: int | None) -> None:
+def _refuse_endless(config: EstimateConfig, is_open: np.ndarray, horizon: int | None) -> None:
     if config.gamma == 1 and horizon is None and is_open.any():
         raise ConfigError(
             f"{', '.join(fitting(config.methods))}: {is_open.sum():,} of {len(is_open):,} episodes were truncated or "

@@ -105,7 +105,7 @@ class Estimate(Interval):
         return f"{self.effective_episodes:,.1f}", f"{100 * (self.largest_weight or 0.0):.1f} %"
 
 
-class OffPolicyResult(PolicyResult):
+class EstimateResult(PolicyResult):
     """What a policy would come to where a dataset was recorded."""
 
     uri: str = Field(

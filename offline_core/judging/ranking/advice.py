@@ -9,6 +9,7 @@ from pydantic import Field
 from offline_core.judging.ranking.measures import CONSTANT, Measures
 from offline_core.judging.ranking.trainings import BEST_EPISODES, Trained, Training, training_of
 from offline_core.runtime.result import Part
+from offline_core.runtime.units import count_text
 
 ALIKE = 0.15
 """Spread of the returns below which all episodes are about as good as each other."""
@@ -132,7 +133,8 @@ def data_kind(measures: Measures, target: float | None = None) -> DataKind:
 def _sentences(m: Measures, target: float | None) -> list[str]:
     goal = "the best of them" if target is None else f"the target of {target:g}"
     sentences = [
-        f"Size: {m.episodes:,} episodes, {m.steps:,} steps; half of the episodes have at least {m.median_length:,.0f}.",
+        f"Size: {count_text(m.episodes, 'episode')}, {count_text(m.steps, 'step')}; "
+        f"half of the episodes have at least {m.median_length:,.0f}.",
         f"Expertise: {m.expertise:.2f} (1 is {goal}); {100 * m.near_best:.0f} % of the episodes are near it. Returns: "
         f"{m.worst_return:.4g} (lowest twentieth), {m.median_return:.4g} (median), {m.best_return:.4g} (highest twentieth).",
     ]

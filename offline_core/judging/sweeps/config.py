@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from offline_core.data.store.allowed_roots import IS_URI
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import Config, closed, values_of_text
 
@@ -84,8 +84,8 @@ class SweepConfig(Config):
         "decision ranks candidates. auto: last_return if the policy is played, else held_out_loss if losses compare, else "
         "estimate.",
     )
-    estimate: OffPolicyConfig = Field(
-        OffPolicyConfig(),
+    estimate: EstimateConfig = Field(
+        EstimateConfig(),
         description="Discount, horizon and Q function of an estimate. estimate.behaviour is a model of what acted; "
         "None: the recorded action_logp, or a clone that is fitted to the data.",
         json_schema_extra=closed,
@@ -144,7 +144,7 @@ class SweepConfig(Config):
         if self.estimate.seed:
             raise ValueError("estimate.seed has no effect: set seed")
         for name in ("methods", "gate_method", "require_return", "confidence", "resamples"):
-            if getattr(self.estimate, name) != OffPolicyConfig.model_fields[name].default:
+            if getattr(self.estimate, name) != EstimateConfig.model_fields[name].default:
                 raise ValueError(
                     f"estimate.{name} has no effect: runs are ranked by wdr and fqe together, as decide ranks candidates, and "
                     "not by an interval. Leave it out"

@@ -162,7 +162,7 @@ def _version(values: Mapping[str, Any]) -> Brief:
     size = size_text(sum(file["bytes"] for file in values["files"]))
     return Brief(
         "dataset",
-        f"{statistics['episodes']:,} episodes, {statistics['steps']:,} steps, {size}",
+        f"{count_text(statistics['episodes'], 'episode')}, {count_text(statistics['steps'], 'step')}, {size}",
         _seconds(values["created_at"]),
         _stage(values["operation"]),
         _sources(values),

@@ -8,6 +8,7 @@ from typing import Any
 from offline_core.data.datasets.manifest import Parent
 from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.policies.lineage import Node, State, label, node_of
+from offline_core.runtime.units import count_text
 
 MAX_NODES = 300
 MOST_ALIKE = 4
@@ -74,7 +75,8 @@ def _nodes(contents: PageContents) -> tuple[dict[str, dict[str, Any]], dict[str,
         group = alike.get(name, ())
         if counts[group] > MOST_ALIKE:
             key = "/".join(group)
-            lines, page = [f"{counts[group]:,} policies", policy.operation.stage.replace("_", " ")], ["policies"]
+            lines = [count_text(counts[group], "policy", "policies"), policy.operation.stage.replace("_", " ")]
+            page = ["policies"]
         else:
             key, lines = policy.fingerprint, _lines(contents, node_of(contents.catalogue.location(name).uri, policy))
             page = ["policy", name or "."]

@@ -12,7 +12,7 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult, Difference
 from offline_core.judging.estimation.config import METHODS_IN_WORDS
-from offline_core.judging.estimation.result import OffPolicyResult, return_name
+from offline_core.judging.estimation.result import EstimateResult, return_name
 from offline_core.keeping.cards import repeating
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.page_contents import PageContents
@@ -124,7 +124,7 @@ def _evaluation(result: EvaluationResult) -> dict[str, Any]:
     }
 
 
-def _estimate(contents: Contents, result: OffPolicyResult) -> dict[str, Any]:
+def _estimate(contents: Contents, result: EstimateResult) -> dict[str, Any]:
     card, intervals = result.card(), {"recorded": result.recorded, **result.estimates}
     return {
         "level": card.verdict,

@@ -58,7 +58,9 @@ class MixtureResult(Result):
 
     def card(self) -> Card:
         every = max(1, sum(self.steps.values()))
-        facts, details = numbered([f"{uri}: {steps:,} steps, {100 * steps / every:.0f} %" for uri, steps in self.steps.items()])
+        facts, details = numbered(
+            [f"{uri}: {count_text(steps, 'step')}, {100 * steps / every:.0f} %" for uri, steps in self.steps.items()]
+        )
         return dataset_card(
             "Mixture",
             [self.dataset],

@@ -32,7 +32,7 @@ class RecorderShare(Part):
     def __str__(self) -> str:
         speed = self.steps / max(self.seconds, 1e-9)
         where = self.node if self.node == "here" else f"on {self.node}"
-        return f"{self.episodes:,} episodes, {self.steps:,} steps {where}, {speed:,.0f} steps a second"
+        return f"{count_text(self.episodes, 'episode')}, {count_text(self.steps, 'step')} {where}, {speed:,.0f} steps a second"
 
     @classmethod
     def of(cls, node: str, written: Sequence[Written]) -> RecorderShare:

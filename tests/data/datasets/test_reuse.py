@@ -31,7 +31,7 @@ from offline_core.data.importing.importing import import_data
 from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import BusyError, CheckpointError, ConfigError, OfflineError
-from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig, FQEConfig
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
@@ -82,7 +82,7 @@ STEPS: dict[str, Callable[[Path], BaseModel]] = {
     "train policy": policy,
     "evaluate": lambda root: evaluate(EvaluationConfig(episodes=2), policy=str(root / "policy")),
     "estimate": lambda root: estimate(
-        OffPolicyConfig(methods=["fqe"], resamples=10, fqe=FQEConfig(updates=10)),
+        EstimateConfig(methods=["fqe"], resamples=10, fqe=FQEConfig(updates=10)),
         policy=str(root / "policy"),
         dataset=dataset(root),
     ),

@@ -266,7 +266,7 @@ def test_files_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: py
     nothing, _ = append(tmp_path / "in", tmp_path / "out")
     assert nothing.reused and account(nothing) == {"files_seen": 3} and versions(str(tmp_path / "out")) == [1]
     assert nothing.notes == [
-        "Nothing is new, so version 1 stays the latest: 3 files seen, 0 new; episodes: none; 0 steps added, 0 corrected."
+        "Nothing is new, so version 1 stays the latest: 3 files read before, 0 new; episodes: none; 0 steps added, 0 corrected."
     ]
     write_rows(tmp_path / "in/3.parquet", steps("e3", 3))
     some, _ = append(tmp_path / "in", tmp_path / "out")
@@ -609,4 +609,4 @@ def test_what_was_there_is_no_loss_of_an_append(is_copied: bool, has_ends: bool,
     assert len(found) == (12 if has_ends else 60) and result.counts.duplicates == 30
     assert result.counts.terminations == (6 if has_ends else 30)
     assert not any("are in no episode" in note for note in result.notes)
-    assert result.notes[0].startswith("1 file seen, 1 new; " if is_copied else "0 files seen, 0 new, 1 changed; ")
+    assert result.notes[0].startswith("1 file read before, 1 new; " if is_copied else "0 files read before, 0 new, 1 changed; ")

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from offline_core.data.datasets.manifest import Operation
 from offline_core.errors import ConfigError
-from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.result import EstimateResult
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
@@ -97,7 +97,7 @@ def test_a_bound_that_float32_has_reached_weighs_as_much_if_it_is_known_who_acte
     acted = gaussian(12, 0.1, squash=True)
     data, policy = bandit(tmp_path / "data", acted, 50), saved(acted, tmp_path / "policy")
 
-    def weights(result: OffPolicyResult) -> float | None:
+    def weights(result: EstimateResult) -> float | None:
         return result.estimates["is"].effective_episodes
 
     assert weights(run_estimate(policy, data, methods=["is"])) == 0

@@ -22,7 +22,7 @@ from offline_core.errors import ConfigError, DataError, PromotionError
 from offline_core.judging.decisions.explain import explain
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.clones import with_clones
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.contenders import BehaviourClone, contenders_of
 from offline_core.judging.estimation.diagnostics import about_clone
 from offline_core.judging.estimation.estimate import estimate
@@ -111,7 +111,7 @@ def test_a_newer_week_may_be_what_runs_today(weeks: Path, tmp_path: Path) -> Non
 
 
 def test_an_estimate_of_a_behaviour_is_near_what_it_comes_to(weeks: Path) -> None:
-    config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["wis"], "resamples": 200})
+    config = parse(EstimateConfig, {"gamma": GAMMA, "methods": ["wis"], "resamples": 200})
     result = estimate(config, policy=str(weeks / "new"), dataset=str(weeks / "old"))
     assert result.estimates["wis"].low < true_value(BETTER) < result.estimates["wis"].high
     assert result.recording is not None and result.recording.uri == str(weeks / "new")
@@ -126,7 +126,7 @@ def test_a_clone_that_is_far_off_is_not_believed(weeks: Path, tmp_path: Path, mo
     assert found.verdict == "refused" and "the clone that stands for it is calibrated to within" in found.sentence
     today = decided(str(weeks / "old"), "rule:1", output=tmp_path / "b", against=f"{weeks}/new", clone_updates=50)
     assert any("runs today, it cannot tell the value: the clone" in each for each in today.reasons)
-    config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["pdis"], "resamples": 100})
+    config = parse(EstimateConfig, {"gamma": GAMMA, "methods": ["pdis"], "resamples": 100})
     with pytest.raises(
         DataError, match=r"Of the behaviour of .*/new@1 nothing is estimated: the clone that stands for it is calib"
     ):

@@ -21,7 +21,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.episodes import Episode, space_to_json
 from offline_core.judging.estimation import diagnostics
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.diagnostics import (
     about_convergence,
@@ -228,7 +228,7 @@ def test_cql_in_a_box_has_a_distribution(tmp_path: Path) -> None:
 
 def test_open_episodes_need_a_q_function_that_looks_far_enough() -> None:
     def of(open_episodes: int = 5, **config: object) -> list[str]:
-        return list(about_convergence(parse(OffPolicyConfig, config), open_episodes))
+        return list(about_convergence(parse(EstimateConfig, config), open_episodes))
 
     assert of() == [], "the defaults are enough"
     [warning] = of(gamma=0.999)

@@ -17,9 +17,9 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError, NonFiniteError, PromotionError, SchemaError
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.estimate import enforce, estimate
-from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.result import EstimateResult
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
@@ -56,8 +56,8 @@ def chain(folder: Path, episodes: int = 200, *, logp: bool = True, format: str =
     return dataset_of(folder / "data", made, spaces=SPACES, environment=None, format=format, rows=50)
 
 
-def run_estimate(policy: str, dataset: str, **config: Any) -> OffPolicyResult:
-    return estimate(parse(OffPolicyConfig, {"gamma": GAMMA, **SMALL} | config), policy=policy, dataset=dataset)
+def run_estimate(policy: str, dataset: str, **config: Any) -> EstimateResult:
+    return estimate(parse(EstimateConfig, {"gamma": GAMMA, **SMALL} | config), policy=policy, dataset=dataset)
 
 
 # What comes out.
@@ -78,7 +78,7 @@ def test_every_method_has_an_interval_around_the_value(tmp_path: Path, format: s
             assert found.effective_episodes is not None and 100 < found.effective_episodes < 3_000
     assert result.estimates["fqe"].value == pytest.approx(true_value(TARGET), abs=0.3)
     assert result.estimates["fqe"].effective_episodes is None
-    assert OffPolicyResult.model_validate_json(result.model_dump_json()) == result
+    assert EstimateResult.model_validate_json(result.model_dump_json()) == result
 
 
 @pytest.mark.parametrize("behaviour", [False, True])
@@ -131,7 +131,7 @@ def test_a_better_policy_from_an_exploring_ones_recording(tmp_path: Path) -> Non
     assert result.estimates["wdr"].high - result.estimates["wdr"].low < 0.6 * (
         result.estimates["wis"].high - result.estimates["wis"].low
     )
-    enforce(result, OffPolicyConfig(gamma=0.98, require_return=result.recorded.value))
+    enforce(result, EstimateConfig(gamma=0.98, require_return=result.recorded.value))
 
 
 def test_the_greedy_policy_weighs_by_what_it_would_have_done(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_one_that_never_did_what_was_recorded_has_no_weighted_estimate(tmp_path:
     assert result.estimates["is"].value == 0 and np.isnan(result.estimates["wis"].value)
     lost, few = result.warnings
     assert "At step 0 every episode has done what this policy never does" in lost and "mean nothing" in few
-    again = OffPolicyResult.model_validate_json(result.model_dump_json())
+    again = EstimateResult.model_validate_json(result.model_dump_json())
     assert again.estimates["wis"].low == -np.inf and np.isnan(again.estimates["wis"].value)
     assert run_estimate(policy, dataset, methods=QUICK, explore=False).reused
 
@@ -348,21 +348,21 @@ def test_few_effective_episodes_are_a_warning(tmp_path: Path, caplog: pytest.Log
 def test_the_gate_lets_through_what_is_shown_and_stops_the_rest(tmp_path: Path) -> None:
     result = run_estimate(saved(policy_of(TARGET), tmp_path / "policy"), chain(tmp_path), methods=["is", "wis", "wdr"])
     found = result.estimates["wdr"]
-    enforce(result, OffPolicyConfig())
-    enforce(result, OffPolicyConfig(require_return=found.low))
+    enforce(result, EstimateConfig())
+    enforce(result, EstimateConfig(require_return=found.low))
     assert found.low < found.value - 0.01
     with pytest.raises(
         PromotionError, match=r"policy is not shown to reach a discounted return of .* 95 % of resamples .* Record more"
     ):
-        enforce(result, OffPolicyConfig(require_return=found.value))
+        enforce(result, EstimateConfig(require_return=found.value))
     with pytest.raises(PromotionError, match="is says"):
-        enforce(result, OffPolicyConfig(require_return=100.0, gate_method="is"))
+        enforce(result, EstimateConfig(require_return=100.0, gate_method="is"))
     with pytest.raises(ConfigError, match="gate_method pdis is none of the methods that were estimated: is, wis, wdr"):
-        enforce(result, OffPolicyConfig(require_return=1.0, gate_method="pdis"))
+        enforce(result, EstimateConfig(require_return=1.0, gate_method="pdis"))
     for number, message in ((np.nan, "nan"), (np.inf, "within inf to inf")):  # no estimate, and one beyond every number
         nothing = found.model_copy(update={"value": number, "low": number, "high": number})
         with pytest.raises(PromotionError, match=message):
-            enforce(result.model_copy(update={"estimates": {"wdr": nothing}}), OffPolicyConfig(require_return=-1e9))
+            enforce(result.model_copy(update={"estimates": {"wdr": nothing}}), EstimateConfig(require_return=-1e9))
 
 
 def test_the_gate_stays_shut_for_what_means_nothing(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_the_gate_stays_shut_for_what_means_nothing(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path, 9), saved(policy_of(TARGET), tmp_path / "policy")
     result = run_estimate(policy, dataset, methods=["wis"])
     with pytest.raises(PromotionError, match=r"effective episodes, and 10 are needed"):
-        enforce(result, OffPolicyConfig(methods=["wis"], gate_method="wis", require_return=-1e9))
+        enforce(result, EstimateConfig(methods=["wis"], gate_method="wis", require_return=-1e9))
 
 
 def test_one_episode_with_30_percent_of_the_weights_is_a_warning_and_passes_no_gate(tmp_path: Path) -> None:
@@ -383,10 +383,10 @@ def test_one_episode_with_30_percent_of_the_weights_is_a_warning_and_passes_no_g
     result = run_estimate(saved(policy_of(BEHAVIOUR), tmp_path / "policy"), dataset, methods=["wis"])
     assert any("One episode has too much of all weights (wis 30 %)" in warning for warning in result.warnings)
     with pytest.raises(PromotionError, match="but one episode has 30 % of all weights"):
-        enforce(result, OffPolicyConfig(methods=["wis"], gate_method="wis", require_return=-1e9))
+        enforce(result, EstimateConfig(methods=["wis"], gate_method="wis", require_return=-1e9))
 
 
 def test_the_gate_needs_its_method() -> None:
     with pytest.raises(ConfigError, match="gate_method wdr is none of the methods is, wis; add it there"):
-        parse(OffPolicyConfig, {"methods": ["is", "wis"], "require_return": 1.0})
-    parse(OffPolicyConfig, {"methods": ["is", "wis"]})
+        parse(EstimateConfig, {"methods": ["is", "wis"], "require_return": 1.0})
+    parse(EstimateConfig, {"methods": ["is", "wis"]})

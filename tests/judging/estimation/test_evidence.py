@@ -15,7 +15,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import trajectories
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import EstimateConfig
 from offline_core.judging.estimation.estimate import enforce
 from offline_core.judging.estimation.estimators import unrecorded_share
 from offline_core.judging.estimation.evidence import find_horizon, open_before, unrecorded_steps
@@ -147,7 +147,7 @@ def test_all_methods_say_what_the_recorded_steps_come_to(place: Path, caplog: py
     assert result.estimates["fqe"].value == pytest.approx(truth, abs=0.3)
     wdr, wpdis = result.estimates["wdr"], result.estimates["wpdis"]
     assert wdr.high - wdr.low < 0.8 * (wpdis.high - wpdis.low)
-    enforce(result, OffPolicyConfig(require_return=-20.0))
+    enforce(result, EstimateConfig(require_return=-20.0))
 
 
 def test_what_was_not_recorded_is_told_and_passes_no_gate(place: Path) -> None:
@@ -162,7 +162,7 @@ def test_what_was_not_recorded_is_told_and_passes_no_gate(place: Path) -> None:
     assert "horizon to recorded" in told and "300 episodes are open" in early
     for name in ("wdr", "wpdis"):
         with pytest.raises(PromotionError, match=r"until it terminates, of which 7.* % were not recorded.* nothing shows what"):
-            enforce(result, OffPolicyConfig(require_return=-200.0, gate_method=name))
+            enforce(result, EstimateConfig(require_return=-200.0, gate_method=name))
 
 
 def test_a_number_of_steps_counts_these_alone(place: Path) -> None:

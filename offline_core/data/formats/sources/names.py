@@ -198,6 +198,13 @@ def following(names: Iterable[str]) -> dict[str, str]:
     return next_names
 
 
+def numbered_alike(one: str, names: Iterable[str]) -> list[str]:
+    """The columns that have the name of one but for its numbers, it among them: `torque_0` and `torque_1`; else none."""
+    words = re.sub(r"\d+", "#", plain(one))
+    alike = [name for name in names if re.sub(r"\d+", "#", plain(name)) == words] if "#" in words else []
+    return alike if len(alike) > 1 else []
+
+
 def has_word(name: str, words: Iterable[str]) -> bool:
     """Whether one of the words occurs in a name."""
     return first_word(name, words) is not None

@@ -24,6 +24,7 @@ from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.row_steps import names_in
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
+from offline_core.runtime.units import count_text
 
 LAST_READING = "the last reading of the episode"
 ALL = "all of these"
@@ -81,7 +82,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             else:
                 config = _with_filled(config, name, answer)
         elif any(decision.name == "rows" for decision in plan.decisions) and config.unreadable == "fail":
-            why = "; ".join(f"{refusal.rows:,} rows: {refusal.reason.rstrip('.')}" for refusal in plan.refused[:MAX_REASONS])
+            first_ones = plan.refused[:MAX_REASONS]
+            why = "; ".join(f"{count_text(refusal.rows, 'row')}: {refusal.reason.rstrip('.')}" for refusal in first_ones)
             is_all = plan.counts.quarantined_rows == plan.counts.rows
             answer = ask(f"rows: some cannot be imported; {why}", [KEEP_OUT, LEAVE_OUT] if is_all else [LEAVE_OUT, KEEP_OUT])
             if answer != LEAVE_OUT:

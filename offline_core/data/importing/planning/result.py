@@ -332,9 +332,9 @@ def _columns(plan: ImportPlan) -> Iterator[str]:
 def _column(column: Column, plan: ImportPlan) -> list[str]:
     remarks = []
     if len(column.types) > 1:
-        remarks.append("; ".join(f"{kind} in {files:,} files" for kind, files in column.types.items()))
+        remarks.append("; ".join(f"{kind} in {count_text(files, 'file')}" for kind, files in column.types.items()))
     if column.missing_files:
-        remarks.append(f"missing in {column.missing_files:,} files")
+        remarks.append(f"missing in {count_text(column.missing_files, 'file')}")
     if column.name in plan.left_out:
         remarks.append(f"left out: {plan.left_out[column.name]}")
     numbers = [f"{column.nulls:,}", "" if column.distinct is None else f"{column.distinct:,}"]
@@ -379,7 +379,8 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
     over = "; if they are over there, set episodes.incomplete: end" if plan.ends_are_unknown else ""
     rows.append(["ends", f"{count_text(ended, 'termination')}; {open_ends}{over}"])
     rows.append(["ids", ", ".join(plan.eps_ids) + (", …" if counts.episodes > len(plan.eps_ids) else "")])
-    rows += [["observations", str(plan.observation_space)], ["actions", str(plan.action_space)]]
+    spaces = {"observations": plan.observation_space, "actions": plan.action_space}
+    rows += [[name, space] for name, space in spaces.items() if space is not None]
     yield from _table(rows)
 
 
@@ -416,7 +417,7 @@ def _refused(plan: ImportPlan) -> Iterator[str]:
     for refusal in plan.refused[:MAX_REFUSED]:
         yield f"  {count_text(refusal.rows, 'row')}: {_sentence(refusal.reason)} The first: {refusal.first}."
     if more := plan.refused[MAX_REFUSED:]:
-        yield f"  {sum(refusal.rows for refusal in more):,} rows for {len(more):,} other reasons"
+        yield f"  {count_text(sum(refusal.rows for refusal in more), 'row')} for {len(more):,} other reasons"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

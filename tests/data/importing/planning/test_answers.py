@@ -308,3 +308,15 @@ def test_what_names_an_episode_may_be_seen_by_a_policy_too_and_is_no_outcome(tmp
     data = offline.import_data(source, output=tmp_path / "data", config=plan.config)
     assert sorted(episode.eps_id for episode in data) == ["north/milk", "north/tea", "south/milk", "south/tea"]
     assert data.observation_space is not None and data.observation_space.shape == (4,)
+
+
+def test_the_numbers_of_one_action_are_offered_as_one_and_are_no_state(tmp_path: Path) -> None:
+    source = tmp_path / "robot.csv"
+    rows = [f"{e},{t},{t / 7},{t / 9},{e / 3 + t},{e - t / 2},-1" for e in range(4) for t in range(5)]
+    source.write_text("\n".join(["run,t,angle_0,angle_1,torque_0,torque_1,reward", *rows]))
+    for mapping, to_decide in (({}, ["actions", "obs"]), ({"actions": "torque_0"}, ["obs"])):
+        plan = plan_import(ImportConfig(mapping=mapping), source=str(source))
+        candidates = {decision.name: decision.candidates for decision in plan.decisions}
+        assert {"actions", "obs"} & {*candidates} == {*to_decide} and candidates["obs"] == ["angle_0", "angle_1"]
+        said = "torque_0 and torque_1 are named alike, and may be one: actions: [torque_0, torque_1]" in str(plan)
+        assert said == ("actions" in to_decide)
