@@ -26,6 +26,7 @@ hypothesis.settings.register_profile("whole", _SAME)
 hypothesis.settings.register_profile("explore", _SAME, derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 os.environ["OMP_NUM_THREADS"] = "1"  # small networks, and others may want the second core
+os.environ.setdefault("OFFLINE_RAY_CPUS", str(min(4, max(2, os.cpu_count() or 1))))  # each may start a worker of 200 MB
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"

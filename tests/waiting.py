@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psutil
+
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 600.0
@@ -24,3 +26,11 @@ def wait_until(ask: Callable[[], T | None], *, seconds: float = PATIENCE_SECONDS
             return answer
         time.sleep(0.1)
     raise TimeoutError(f"After {seconds:.0f} s still waiting for {what}.")
+
+
+def is_over(pid: int) -> bool:
+    """Whether a process ended: it is gone, or a zombie whose end is not asked for, as in a container without an init."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

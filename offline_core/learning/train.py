@@ -15,6 +15,7 @@ from offline_core.learning.run import Run, asked_run
 from offline_core.policies.manifest import fingerprint_of
 from offline_core.runtime.ray_session import ray_session
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
+from offline_core.runtime.units import number_text
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ def _outcome(result: TrainingResult) -> str:
         return "never played"
     if "episode_return_mean" not in result.metrics:
         return f"held-out loss {result.metrics['held_out_loss']:.4g}"
-    mean = f"mean return {result.metrics['episode_return_mean']:.1f} over {result.metrics['episodes']:.0f} episodes"
+    mean = f"mean return {number_text(result.metrics['episode_return_mean'])} over {result.metrics['episodes']:.0f} episodes"
     if result.reached_target or result.target_return is None:
         return mean
     return f"{mean}; the target of {result.target_return:g} was not reached in {result.epochs:.1f} epochs, this is the best"

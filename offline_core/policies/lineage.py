@@ -15,7 +15,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageUnavailableError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.runtime.reporting.palette import mermaid_styles
-from offline_core.runtime.units import count_text
+from offline_core.runtime.units import count_text, number_text
 
 NodeKind = Literal["dataset", "checkpoint", "files"]
 State = Literal["found", "missing", "replaced", "imported", "unreachable"]
@@ -239,7 +239,7 @@ def label(node: Node) -> list[str]:
     if node.forgotten_episodes:
         lines.append(f"{count_text(node.forgotten_episodes, 'episode')} forgotten")
     if node.mean_return is not None:
-        lines.append(f"return {node.mean_return:.1f}")
+        lines.append(f"return {number_text(node.mean_return)}")
     if node.state != "found":
         is_networks = node.state == "imported" and node.uri.endswith(".safetensors")  # with which a fine-tuning goes on
         lines.append("networks of a training" if is_networks else _STATES[node.state])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,6 +26,7 @@ from offline_core.runtime.ray_watchdog import children_ended_with_this_process, 
 log = logging.getLogger(__name__)
 
 CPUS_VARIABLE = "OFFLINE_RAY_CPUS"
+CPU_QUOTA = "/sys/fs/cgroup/cpu.max"
 OBJECT_STORE_VARIABLE = "OFFLINE_RAY_OBJECT_STORE_BYTES"
 DASHBOARD_VARIABLE = "OFFLINE_RAY_DASHBOARD"
 
@@ -100,10 +103,10 @@ def ray_scope() -> Iterator[None]:
 def ray_session() -> Iterator[None]:
     """Run Ray inside the block. Nested blocks share the outermost session, which ends with its block or its `ray_scope`.
 
-    Joins the cluster named by `RAY_ADDRESS`, else starts a local Ray with the CPUs of `OFFLINE_RAY_CPUS` (all of this machine
-    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it), with
-    Ray's dashboard if `OFFLINE_RAY_DASHBOARD` is 1. A local Ray listens on loopback only. Its workers
-    have this process's environment; those of a cluster have the `LOCATION_VARIABLES`.
+    Joins the cluster named by `RAY_ADDRESS`, else starts a local Ray with the CPUs of `OFFLINE_RAY_CPUS` (if not set, the
+    `usable_cpus`) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has
+    it), with Ray's dashboard if `OFFLINE_RAY_DASHBOARD` is 1. A local Ray listens on loopback only. Its workers have this
+    process's environment; those of a cluster have the `LOCATION_VARIABLES`.
 
     Raises:
         ConfigError: one of these variables is invalid.
@@ -328,7 +331,16 @@ def local_cpus() -> int:
     Raises:
         ConfigError: `OFFLINE_RAY_CPUS` is no number above zero.
     """
-    return _number(CPUS_VARIABLE, 1) or max(2, os.cpu_count() or 1)  # readers and prelearners need one each
+    return _number(CPUS_VARIABLE, 1) or max(2, usable_cpus())  # readers and prelearners need one each
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use: those of its affinity, and at most its container's quota (`cpu.max` of cgroup v2)."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no such file, or no quota: `max 100000`
+        quota, period = map(int, Path(CPU_QUOTA).read_text().split())
+        count = min(count, math.ceil(quota / period))
+    return count
 
 
 def local_object_store_bytes() -> int:

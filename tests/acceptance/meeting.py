@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-SECONDS = 60.0
+from tests.waiting import PATIENCE_SECONDS
 
 
 class Meeting(gym.Env):
@@ -25,7 +25,7 @@ class Meeting(gym.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         (self.place / str(os.getpid())).touch()
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(list(self.place.iterdir())) < 2:
             if time.monotonic() > deadline:
                 raise TimeoutError("nobody else plays")

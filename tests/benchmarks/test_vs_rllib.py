@@ -17,7 +17,6 @@ import gymnasium as gym
 import lz4.frame
 import numpy as np
 import polars as pl
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,7 +28,7 @@ from benchmarks.vs_rllib.runs import SideRun, append, read, source_of
 from benchmarks.vs_rllib.summary import summary
 from benchmarks.vs_rllib.task import HIDDEN_SIZES, Task, play
 from offline_core.data.episodes import Episode, encode
-from tests.waiting import wait_until
+from tests.waiting import is_over, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -276,7 +275,7 @@ def test_a_process_beyond_its_limit_is_ended_with_all_that_it_started(tmp_path: 
 
     assert run.outcome == "limit"
     assert run.seconds >= 0.1
-    assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
+    assert is_over(int((tmp_path / "child").read_text()))
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ def slow_policy(tmp_path: Path) -> tuple[str, Path]:
 
 @pytest.mark.slow
 def test_recorders_are_on_all_nodes(tmp_path: Path, slow_policy: tuple[str, Path]) -> None:
+    (tmp_path / "together").write_text("3")  # one of them on the second node, as the head has two CPUs
     with two_nodes() as cluster:
         result = said(recording(cluster, *slow_policy, tmp_path / "out"))
         assert {share["node"] for share in result["recorders"]} == cluster.addresses
@@ -61,6 +62,7 @@ def test_a_node_is_lost_while_recording(tmp_path: Path, slow_policy: tuple[str, 
         whole = said(recording(cluster, policy, notes, tmp_path / "whole"))
         for path in notes.iterdir():
             path.unlink()
+        (tmp_path / "together").write_text("3")  # one of them on the second node, as the head has two CPUs
         process = recording(cluster, policy, notes, tmp_path / "disturbed")
         second_is_playing(cluster, notes, process)
         cluster.kill_second()

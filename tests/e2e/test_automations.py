@@ -57,7 +57,7 @@ def automated(orchestra: Orchestra, received: list[dict[str, Any]]) -> Iterator[
 
 def automate(orchestra: Orchestra, url: str) -> str:
     """Runs `python -m deployments.automations` and returns what it prints."""
-    command = [sys.executable, "-m", "deployments.automations", "--profile", "smoke", "--silence-seconds", "45"]
+    command = [sys.executable, "-m", "deployments.automations", "--profile", "smoke", "--silence-seconds", "90"]
     done = orchestra.run([*command, "--webhook-url-env", "FAILURES_URL"], FAILURES_URL=url)
     assert SECRET not in done.stdout + done.stderr
     return done.stdout
@@ -159,6 +159,6 @@ def test_a_run_whose_worker_died_with_it_is_a_crash(automated: Orchestra) -> Non
         for pid in [*(worker.pid for worker in automated.workers), automated.pid_of(run)]:
             os.kill(pid, signal.SIGKILL)
         message = automated.wait_for(run, "CRASHED")["state"]["message"]
-        assert message.startswith("Nothing was heard of this run for 45 s")
+        assert message.startswith("Nothing was heard of this run for 90 s")
     finally:
         automated.start_worker()

@@ -6,7 +6,6 @@ import glob
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
-OFFLINE = str(Path(sys.executable).with_name("offline"))
+OFFLINE = [sys.executable, "-c", "from flows import cli, stopping; stopping.ORDERLY_SECONDS = 600; cli.main()"]
+"""`offline`, which is not ended for being slow where the machine is."""
 ENDLESS = {"total_steps": 10**9, "evaluation": {"target_return": 10**6}, "compute": {"compile": False}}
 LEARNERS = {
     "algorithm": "bc",
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
     """A server, with neither pool nor worker, and an expert to record."""
     place = tmp_path_factory.mktemp("deaths")
     with Orchestra.with_server(home=place / "prefect", root=checkout(place / "checkout"), **SMALL_RAY) as started:
-        started.run([OFFLINE, "train-expert", "runs/expert", "-s", "total_steps=4096"])
+        started.run([*OFFLINE, "train-expert", "runs/expert", "-s", "total_steps=4096"])
         yield started
 
 
@@ -46,7 +46,7 @@ def begun(orchestra: Orchestra, name: str, *arguments: str, **environment: str) 
     """`offline ARGUMENTS` in the background; what it says is in home/NAME.log."""
     with open(orchestra.home / f"{name}.log", "wb") as log:
         return subprocess.Popen(
-            [OFFLINE, *arguments],
+            [*OFFLINE, *arguments],
             cwd=orchestra.root,
             env=environment or orchestra.environment,
             stdout=log,
@@ -69,7 +69,7 @@ def recording(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes],
 
 def learning(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
     """A training whose two learners learn, and the processes below it."""
-    orchestra.run([OFFLINE, "record", "runs/expert/best", f"runs/{name}-data", "-s", "episodes=20", "-s", "num_recorders=1"])
+    orchestra.run([*OFFLINE, "record", "runs/expert/best", f"runs/{name}-data", "-s", "episodes=20", "-s", "num_recorders=1"])
     settings = [f"-s{key}={value}" for key, value in LEARNERS.items()]
     process = begun(orchestra, name, "train", f"runs/{name}-data", f"runs/{name}", *settings)
     records = orchestra.root / "runs" / name / "metrics.jsonl"
@@ -140,9 +140,12 @@ def test_a_training_with_learners_ends_in_a_sentence(server: Orchestra, death: A
 
 def test_a_second_signal_ends_a_command_at_once(server: Orchestra) -> None:
     process, below = recording(server, "twice")
-    process.send_signal(signal.SIGTERM)
-    time.sleep(0.1)  # sent together, they would be one
-    process.send_signal(signal.SIGTERM)
+
+    def told_again() -> bool:
+        process.send_signal(signal.SIGTERM)  # two that are sent together, or while nothing runs, are one
+        return process.poll() is not None
+
+    wait_until(told_again, what="the command to end")
     assert process.wait(PATIENCE_SECONDS) in (143, -signal.SIGTERM), "at its very end Python has given its handlers up"
     assert "by a second signal" in said(server, "twice").splitlines()[-1]
     psutil.wait_procs(below, timeout=PATIENCE_SECONDS)

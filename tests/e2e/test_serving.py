@@ -21,7 +21,6 @@ def test_what_is_served_runs(tmp_path: Path) -> None:
         try:
             wait_until(
                 lambda: orchestra.ask("POST", "/deployments/count", {}) == SMOKE,
-                seconds=120,
                 what="all smoke deployments to be served",
             )
             orchestra.wait_for(orchestra.submit("train-expert/train-expert-smoke"), "COMPLETED")

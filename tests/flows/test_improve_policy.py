@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from offline_core.runtime.config import parse
 from tests.flows.test_flows import artifacts_of, latest_run
 from tests.judging.estimation.chains import SPACES, played, recorded
 from tests.learning.datasets import dataset_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -93,12 +93,9 @@ def test_a_person_approves_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def answer() -> None:
         paused = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PAUSED])))
         with get_client(sync_client=True) as client:
-            for _ in range(600):
-                if runs := client.read_flow_runs(flow_run_filter=paused):
-                    resume_flow_run(runs[0].id, run_input={"approve": approve, "by": "Ada"})
-                    answered.append(runs[0].name)
-                    return
-                time.sleep(0.2)
+            [run, *_] = wait_until(lambda: client.read_flow_runs(flow_run_filter=paused), what="a run that asks")
+            resume_flow_run(run.id, run_input={"approve": approve, "by": "Ada"})
+            answered.append(run.name)
 
     person = threading.Thread(target=answer)
     person.start()

@@ -19,7 +19,7 @@ from flows import prefect_server
 from flows.expert_to_policy import expert_to_policy
 from flows.prefect_server import trouble
 from offline_core.errors import ConfigError
-from tests.waiting import wait_until
+from tests.waiting import is_over, wait_until
 
 TWO_RUNS = """
 import httpx, json, sys
@@ -79,7 +79,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_it_ends_with_a_process_that_was_killed() -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL
-    wait_until(lambda: not Path("/proc", killed.stdout.strip()).exists(), what="the other process to end")
+    wait_until(lambda: is_over(int(killed.stdout)), what="the other process to end")
 
 
 @contextlib.contextmanager

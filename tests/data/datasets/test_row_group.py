@@ -21,6 +21,7 @@ from offline_core.data.datasets.row_group import READ_SECONDS, batches, prefetch
 from offline_core.data.episodes.codecs import Format
 from offline_core.errors import CorruptFileError, SchemaError
 from tests.data.datasets.factories import episode, write_dataset
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -122,13 +123,13 @@ def test_the_garbage_collector_does_not_wait_for_readers(dataset: str, monkeypat
     del reading, held
     collector = threading.Thread(target=gc.collect, daemon=True)
     collector.start()
-    collector.join(30)
+    collector.join(PATIENCE_SECONDS)
     waited = collector.is_alive()
     answered.set()
     assert not waited
     readers = [thread for thread in {*threading.enumerate()} - before if thread.name.startswith("ThreadPoolExecutor")]
     for reader in readers:
-        reader.join(30)
+        reader.join(PATIENCE_SECONDS)
     assert not any(reader.is_alive() for reader in readers)
 
 

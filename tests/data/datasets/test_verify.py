@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import offline_core as offline
 from flows.cli import app
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.verify import verify
 from offline_core.data.store.json_files import without_checksum
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
@@ -34,7 +35,9 @@ def root(tmp_path: Path, cartpole_policy: str) -> Path:
 
 
 def files_of(root: Path, version: int) -> list[Path]:
-    return sorted((root / "data").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)[version - 1 : version]
+    """Those that the version before has not."""
+    before = open_dataset(str(root / "data"), version - 1).paths if version > 1 else []
+    return [Path(path) for path in open_dataset(str(root / "data"), version).paths if path not in before]
 
 
 def test_all_is_what_was_written(root: Path) -> None:

@@ -40,6 +40,7 @@ from offline_core.keeping.retention.forget import forget
 from offline_core.keeping.retention.vacuum import vacuum
 from offline_core.runtime.config import parse
 from tests.data.datasets.factories import episode, found, write_dataset, write_files
+from tests.waiting import PATIENCE_SECONDS
 
 AT_ONCE = VacuumConfig(keep_versions=1, older_than_days=0, leftovers_older_than_days=0, delete=True)
 FIRST = ForgetConfig(where="eps_id = 'log-0-0'", delete=True)
@@ -89,7 +90,7 @@ class Paused:
         def paused(file: DataFile) -> Any:
             entry = finish(file)
             self.there.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(PATIENCE_SECONDS)
             return entry
 
         monkeypatch.setattr(DataFile, "finish", paused)
@@ -111,7 +112,7 @@ def beside_a_writer(logs: str, data: str, monkeypatch: pytest.MonkeyPatch, write
     root = Location.of(data).parent.uri
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(write, logs, data)
-        assert paused.there.wait(60)
+        assert paused.there.wait(PATIENCE_SECONDS)
         try:
             result = vacuum(AT_ONCE, root=root)
             assert (result.busy, result.leftovers, result.freed_bytes) == ([Location.of(data).uri], {}, 0)
@@ -135,7 +136,7 @@ def test_a_first_version_holds_forget_up_as_well(tmp_path: Path, monkeypatch: py
     with ThreadPoolExecutor(1) as pool:
         pruned = f"{tmp_path}/root/new"
         writer = pool.submit(prune, PruningConfig(), dataset=f"{tmp_path}/root/data", output=pruned)
-        assert paused.there.wait(60)
+        assert paused.there.wait(PATIENCE_SECONDS)
         with pytest.raises(BusyError, match=r"writing to .*root/new"):
             forget(FIRST, root=f"{tmp_path}/root")
         paused.go_on.set()
@@ -166,7 +167,7 @@ def test_who_begins_while_one_is_alone_waits(tmp_path: Path, monkeypatch: pytest
     with ThreadPoolExecutor(1) as pool:
         with alone(Location.of(data).child("_versions")):
             writer: Future[Any] = pool.submit(done[kind])
-            assert waiting.wait(60)
+            assert waiting.wait(PATIENCE_SECONDS)
             assert versions(data) == [1] and not read_tags(Location.of(data))
         writer.result()
     assert versions(data) == [1, 2] or read_tags(Location.of(data)) == {"good": 1}

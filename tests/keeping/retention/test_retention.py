@@ -4,6 +4,7 @@ them is left."""
 from __future__ import annotations
 
 import os
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,9 +170,10 @@ def grown(tmp_path: Path) -> Path:
         if day == 1:
             offline.prune(data, "return > -1000", output=runs / "good")
     offline.tag(runs / "data", "audited", version=1)
+    a_year_ago = f"{datetime.now(UTC) - timedelta(days=365):%Y-%m-%d}"
     for path in runs.rglob("_versions/0*.json"):
-        text, year = without_checksum(path.read_bytes(), str(path)).decode(), datetime.now(UTC).year
-        path.write_bytes(with_checksum(text.replace(f'"created_at": "{year}', f'"created_at": "{year - 1}')))
+        text = without_checksum(path.read_bytes(), str(path)).decode()
+        path.write_bytes(with_checksum(re.sub(r'("created_at": ")[^"T]*', rf"\g<1>{a_year_ago}", text)))
     return runs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -28,6 +27,7 @@ from offline_core.policies.recording.record import record as record_with_result
 from offline_core.policies.recording.result import RecordingResult
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
+from tests.waiting import wait_until
 
 
 def record(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
@@ -141,6 +141,10 @@ def test_files_are_limited_and_the_rest_is_flushed(tmp_path: Path, cartpole_poli
     assert sum(rows) == 22 and max(rows) <= 4
 
 
+HELD = "held"
+"""A file: while it is there, processes wait in their first reset to be killed."""
+
+
 class Slow(gym.Env):
     """Takes a while for each step, and writes down who plays."""
 
@@ -155,6 +159,8 @@ class Slow(gym.Env):
         super().reset(seed=seed)
         self.steps = 0
         (self.notes / str(os.getpid())).touch()
+        while is_held(self.notes):
+            time.sleep(0.01)
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
@@ -177,19 +183,32 @@ def slow_policy(tmp_path: Path) -> tuple[str, EnvironmentSpec, Path]:
     return uri, environment, notes
 
 
+def is_held(notes: Path) -> bool:
+    """Whether this process is to wait for the one that kills: its id is not that of the test's own process."""
+    try:
+        return (notes.parent / HELD).read_text() != str(os.getpid())
+    except FileNotFoundError:
+        return False
+
+
 def kill_players(notes: Path, *, times: int) -> threading.Thread:
-    """Kills (SIGKILL) the first processes that start to play, each once, soon after they started."""
+    """Kills (SIGKILL) the first processes that start to play, each once; none goes on before the last of them is dead."""
+    held = notes.parent / HELD
+    held.write_text(str(os.getpid()))
 
     def run() -> None:
         killed: set[str] = set()
-        deadline = time.monotonic() + 60
-        while len(killed) < times and time.monotonic() < deadline:
-            for pid in {path.name for path in notes.iterdir()} - killed:
-                if int(pid) != os.getpid() and len(killed) < times:
-                    with contextlib.suppress(ProcessLookupError):  # it has just ended
-                        os.kill(int(pid), signal.SIGKILL)
-                    killed.add(pid)
-            time.sleep(0.01)
+
+        def next_one() -> str | None:
+            return next((path.name for path in notes.iterdir() if path.name not in {*killed, str(os.getpid())}), None)
+
+        try:
+            while len(killed) < times:
+                pid = wait_until(next_one, what="a process that plays")
+                os.kill(int(pid), signal.SIGKILL)
+                killed.add(pid)
+        finally:
+            held.unlink()
 
     thread = threading.Thread(target=run)
     thread.start()
