@@ -59,6 +59,9 @@ def train(
         if config.data.reads_by_ray:
             stack.enter_context(ray_session())
         run = asked_run(config, dataset, output, version)
+        for name in sorted(config.unused & config.model_fields_set):
+            if (group := getattr(config, name)) != type(group)():
+                log.warning("The parameters of %s have no effect: the algorithm is %s.", name, config.algorithm)
         begun = yield replace(stored(run), starts_itself=True)
         from offline_core.learning.work import train_run  # here, for what is reused needs no Torch
 

@@ -89,6 +89,7 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
             {"algorithm": "td3_bc", "td3_bc": {"policy_freq": 2}},
             "td3_bc.policy_interval_updates",
         ),
+        ("learning.config:TrainingConfig", {"algorithm": "iql", "iql": {"temperature": 0.3}}, "iql.beta"),
         ("learning.experts.config:ExpertConfig", {"total_timesteps": 9}, "total_steps"),
         ("learning.experts.config:ExpertConfig", {"lr": 1e-3, "algorithm": "sac"}, "optimizer.learning_rate"),
         ("judging.sweeps.config:SweepConfig", {"lr": 1e-3}, "training.optimizer.learning_rate"),

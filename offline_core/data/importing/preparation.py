@@ -72,6 +72,8 @@ class Preparation(Conversion):
                         reached = table[SOURCE_ROW][-1].as_py() + 1
                         yield table, preparation
                     row += batch.num_rows
+                if row == 0:
+                    findings.empty_files.add(number)
             except DataError as error:  # and no StorageError: what is out of reach is not damaged
                 if findings.rule == "fail":
                     raise

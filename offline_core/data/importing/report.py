@@ -162,10 +162,12 @@ class Late:
     corrected_steps: int = 0
     rebuilt: int = 0
     """Episodes that were made of those and of late rows."""
+    known_better: set[str] = field(default_factory=set)
+    """Those without a new row, of which is known now that rows beside theirs were lost, or are not."""
 
     @property
     def replaced(self) -> set[str]:
-        return self.completed | self.corrected
+        return self.completed | self.corrected | self.known_better
 
     def __iadd__(self, other: Late) -> Late:
         self.unchanged |= other.unchanged
@@ -173,6 +175,7 @@ class Late:
         self.corrected |= other.corrected
         self.corrected_steps += other.corrected_steps
         self.rebuilt += other.rebuilt
+        self.known_better |= other.known_better
         return self
 
 
@@ -208,6 +211,8 @@ class Findings:
     unreadable: list[Unreadable] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     """Of what could not be read."""
+    empty_files: set[int] = field(default_factory=set)
+    """Numbers of the files that gave no row, good or bad."""
     empty_rows: int = 0
     """Lines without any value, which readers left out."""
     clipped_actions: int = 0
@@ -228,6 +233,7 @@ class Findings:
     def __iadd__(self, other: Findings) -> Findings:
         self.unreadable += other.unreadable
         self.places += other.places
+        self.empty_files |= other.empty_files
         self.empty_rows += other.empty_rows
         self.clipped_actions += other.clipped_actions
         self.without_partner += other.without_partner

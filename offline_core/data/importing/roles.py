@@ -54,6 +54,9 @@ KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns
 """Canonical names that no other program uses."""
 
 
+_NUMBER_OF_ANY_FORM = r"^[-+$€£\s]*\d+([.,' ]\d+)*[\s%€$£]*$"
+
+
 class Role(BaseModel):
     """What one column, or several as one vector, are taken for."""
 
@@ -245,7 +248,8 @@ def _inside_structs(guess: Guess) -> None:
         kind = guess.column(column).type
         for child in kind if pa.types.is_struct(kind) else ():
             for name, known in SYNONYMS.items():
-                if plain(child.name) in known and name not in guess.roles:
+                may_be = name in (*VECTORS, columns.INFOS) or not pa.types.is_struct(child.type)
+                if may_be and plain(child.name) in known and name not in guess.roles:
                     guess.take(name, f"{column}.{child.name}", f"another name for {name}, inside {column}")
 
 
@@ -300,7 +304,7 @@ def _ids(guess: Guess) -> None:
         guess.take(columns.EPS_ID, None, f"several columns may name the episode of a row: {reason}", [*both, *candidates])
     elif time is not None and t is not None and values.is_time(guess.column(time)):
         apart = [name for (name,) in values.apart_at_one_time(guess.rows, guess.left, t) if not is_outcome(name)]
-        may_name = [name for name in guess.left if arrow.is_text(guess.column(name).type) or name in named_so]
+        may_name = [name for name in guess.left if _is_name(guess.column(name)) or name in named_so]
         if len(apart) == 1 and apart[0] in may_name:
             guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time", is_sure=False)
         elif both := _together(guess, may_name, t):
@@ -309,6 +313,11 @@ def _ids(guess: Guess) -> None:
         elif apart:
             reason = "several columns may name the episode of a row: each tells apart the rows of one time"
             guess.take(columns.EPS_ID, None, reason, apart)
+
+
+def _is_name(column: pa.ChunkedArray) -> bool:
+    """Text whose values are not all numbers, of whatever form: `2,195`, `1.200,50 €`."""
+    return arrow.is_text(column.type) and not pc.all(pc.match_substring_regex(column, _NUMBER_OF_ANY_FORM)).as_py()
 
 
 def _together(guess: Guess, names: Sequence[str], t: np.ndarray) -> list[str]:

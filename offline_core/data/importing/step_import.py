@@ -66,11 +66,14 @@ from offline_core.errors import ConfigError
 from offline_core.runtime.engine import map_items
 from offline_core.runtime.prefetch import Prefetched
 from offline_core.runtime.progress import progress
+from offline_core.runtime.units import count_text, list_text
 
 PART_BYTES = 16 * 2**20
 """Size of the source's files for one part: what is in them takes many times that in memory."""
 MAX_PARTS = 512
 """As many files are open at a time."""
+MOST_FILES = 3
+"""Named in a note."""
 PARTS_PER_TASK = 8
 """They share files, which else would be as small as parts are."""
 TASK_BYTES = 128 * 2**20
@@ -197,6 +200,9 @@ class StepImport:
         findings.note(*self.notes)
         written = self._written(findings)
         findings.note(*extras.note_on(findings.extras))
+        if findings.empty_files:
+            names = list_text([self._files[number] for number in sorted(findings.empty_files)], MOST_FILES)
+            findings.note(f"{len(findings.empty_files):,} of {count_text(len(self.readers), 'file')} gave no row: {names}.")
         findings.note(*self.preparation.made.notes(findings.without_partner))
         return written
 
@@ -338,10 +344,11 @@ class StepImport:
         corrected, stored = {*before.filter("gives_way")[columns.EPS_ID]}, int(before["kept"].sum())
         findings.late += Late(
             {*joined.unchanged},
-            again - corrected - joined.unchanged,
+            again & joined.grown - corrected,
             corrected,
             int(before["gives_way"].sum()),
             parts.filter(pl.col("kept") & pl.col(SOURCE_ID).is_in([*again])).height,
+            again - corrected - joined.grown - joined.unchanged,
         )
         counts += made.counts
         return made.episodes, counts.model_copy(update={"rows": counts.rows - stored, "stored_rows": stored})
@@ -359,9 +366,10 @@ class StepImport:
         """Yield the rows of `_prepared` in larger tables: small files are converted together, and a thread reads ahead."""
         for numbers, rows in Prefetched(small_files(self.readers, self.sizes, which)):
             table = None if rows is None else self.preparation.together(rows, findings)
-            if table is None:
+            if rows is None or table is None:
                 yield from (table for table, _ in self._prepared(numbers, findings))
             else:
+                findings.empty_files |= {*numbers} - {*np.unique(rows.file).tolist()}
                 yield table
 
     def _in_order(self, which: range, findings: Findings) -> Iterator[tuple[pa.Table, str]]:

@@ -167,6 +167,8 @@ class Joined(NamedTuple):
     """A line a stored row: its id, and whether it is in `rows`, or gave way to a new one with other values."""
     unchanged: frozenset[str] = frozenset()
     """Ids of which no row is new, and nothing new is lost beside them."""
+    grown: frozenset[str] = frozenset()
+    """Ids with a row that is new, or has other values now."""
 
 
 def with_stored(new: pa.Table, stored: pa.Table, read_before: Sequence[int]) -> Joined:
@@ -190,12 +192,13 @@ def with_stored(new: pa.Table, stored: pa.Table, read_before: Sequence[int]) -> 
     old = old.with_columns(gives_way=gives_way)
     kept_places = pairs.filter(~pl.col("line_old").is_in(old.filter("gives_way")["line"].implode()))
     lines = lines.with_columns(is_known=pl.col("line").is_in(kept_places["line"].implode()))
-    changed = {*lines.filter(~pl.col("is_known"))[columns.EPS_ID], *old.filter(pl.Series(lost))[columns.EPS_ID]}
+    grown = frozenset(lines.filter(~pl.col("is_known"))[columns.EPS_ID])
+    changed = {*grown, *old.filter(pl.Series(lost))[columns.EPS_ID]}
     unchanged = set(old[columns.EPS_ID].to_list()) - changed
     old = old.with_columns(kept=~pl.col("gives_way") & ~pl.col(columns.EPS_ID).is_in(list(unchanged)))
     rest = new.filter(lines["is_known"].not_().to_arrow())
     left = stored.filter(old["kept"].to_arrow()).select(rest.column_names).cast(rest.schema)
-    return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), old, frozenset(unchanged))
+    return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), old, frozenset(unchanged), grown)
 
 
 def _places(table: pa.Table) -> pl.DataFrame:

@@ -280,7 +280,7 @@ class DecisionResult(PolicyResult):
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
                 **({} if self.registry is None else {"For": self.registry}),
-                "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if says_something else ''}",
+                "Candidate": f"{first.name}{f', difference {first.judged}{unit}' if says_something else ''}",
                 **_marked("Its guardrails", {finding.name: finding.mark for finding in first.guardrails}),
                 **_marked("By group", {finding.group: finding.mark for finding in first.groups}),
                 "Policy": self.checkpoint,

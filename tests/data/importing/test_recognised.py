@@ -269,3 +269,13 @@ def test_several_columns_are_one_id(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "log.parquet")
     with pytest.raises(DataError, match="row 0: Column 'eps_id' is null"):
         offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", mapping=mapping)
+
+
+def test_files_without_a_row_are_named(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for name, rows in (("a", PAIR), ("b", [])):
+        table = pa.Table.from_pylist(PAIR)
+        pq.write_table(table if rows else table.slice(0, 0), tmp_path / "logs" / f"{name}.parquet")
+    result, found = run_import(str(tmp_path / "logs"), tmp_path / "out")
+    [note] = [note for note in result.notes if "no row" in note]
+    assert len(found) == 2 and note.startswith("1 of 2 files gave no row: ") and "b.parquet" in note

@@ -202,12 +202,12 @@ def test_a_return_of_one_step_without_a_discount_is_told_in_the_words_of_its_rew
     assert details["Recorded"] == "11.9 click on the judging episodes" and "Horizon" not in details
     other = card_of("keep", horizon=24).details
     assert other["Recorded"] == "11.9 on the judging episodes, discounted by 0.99" and other["Horizon"] == "24 steps"
-    assert str(card_of("keep", reward="click").facts["Ranked first"]).endswith(") click")
+    assert str(card_of("keep", reward="click").facts["Candidate"]).endswith(") click")
 
 
 def test_what_is_refused_claims_no_difference() -> None:
-    assert "difference" in str(card_of("keep").facts["Ranked first"])
-    assert "difference" not in str(card_of("refused").facts["Ranked first"])
+    assert "difference" in str(card_of("keep").facts["Candidate"])
+    assert "difference" not in str(card_of("refused").facts["Candidate"])
 
 
 def test_candidates_are_counted_as_finalists_and_as_judged() -> None:

@@ -122,11 +122,36 @@ REWARD_WORDS = (
     *("margin", "result", "outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion"),
     *("converted", "click", "clicks", "clicked", "score", "gain", "savings", "sales", "booking", "bookings", "orders", "kpi"),
     *("survived", "rating", "satisfaction", "csat", "sold", "paid", "delivered", "redeemed", "accepted"),
+    *(
+        "belohnung",
+        "gewinn",
+        "umsatz",
+        "ertrag",
+        "zufriedenheit",
+        "recompense",
+        "benefice",
+        "ganancia",
+        "ingresos",
+        "recompensa",
+    ),
 )
 COST_WORDS = (
     *("cost", "costs", "expense", "expenses", "penalty", "loss", "losses", "died", "mortality", "delay", "error", "waste"),
     *("downtime", "kwh", "energy", "refund", "refunds", "refunded", "returned", "churn", "churned", "cancelled", "canceled"),
-    "rejected",
+    *(
+        "rejected",
+        "kosten",
+        "verlust",
+        "verluste",
+        "verbrauch",
+        "strafe",
+        "cout",
+        "couts",
+        "coste",
+        "costes",
+        "perte",
+        "pertes",
+    ),
 )
 """What is to be small: such a column is a reward once it is turned round."""
 OUTCOME_WORDS = (*REWARD_WORDS, *COST_WORDS)
@@ -146,6 +171,7 @@ TIME_WORDS = (
 _UNITS = (
     *("kwh", "mwh", "wh", "eur", "euro", "euros", "usd", "gbp", "chf", "dollar", "dollars", "cent", "cents", "s", "sec"),
     *("second", "seconds", "min", "minute", "minutes", "h", "hour", "hours", "ms", "pct", "percent", "per", "total", "sum"),
+    "number",  # which a plan adds to the name of what it reads as one
 )
 """What may follow the word that says what a column is."""
 _FLOWS = (

@@ -132,6 +132,10 @@ class TextFile(ScannedFile):
         """(lines of a row, its problem or "") of a text in UTF-8."""
         raise NotImplementedError
 
+    def ends_within_a_line(self, file: Location) -> bool:
+        """Whether a text in UTF-8 was cut within its last line, as a writer that stopped leaves it."""
+        return False
+
     @contextlib.contextmanager
     def cut(self) -> Iterator[tuple[Self, bool]]:
         with first_lines(self.location, self.arguments.get(_ENCODING)) as (file, is_cut):
@@ -140,6 +144,8 @@ class TextFile(ScannedFile):
     def _rows(self, file: Location) -> Iterator[pa.Table | Unreadable]:
         read = 0
         try:
+            if self.ends_within_a_line(file):
+                raise self.corrupt("it ends within its last line")
             for batch in self.tables(file.path):
                 yield batch
                 read = batch[SOURCE_ROW][-1].as_py() + 1 if batch.num_rows else read
@@ -240,6 +246,18 @@ class CsvFile(TextFile):
 
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
         check_text(file, expansion, line_end=str(self.arguments.get("eol_char", "\n")).encode())
+
+    def ends_within_a_line(self, file: Location) -> bool:
+        """See `TextFile`: the last line has no end, and fewer values than the one before it, which Polars takes for nulls."""
+        if not self.scan_arguments.keys() <= _PLAIN_LINES or file.path.endswith(_PACKED[1:]):
+            return False
+        with file.filesystem.open_input_file(file.path) as stream:
+            stream.seek(max(0, stream.size() - _COUNTED_BYTES))
+            lines = [b"", *stream.read().split(b"\n")[-2:]]
+        separator = self.arguments.get("separator", ",").encode()
+        before, last = (_QUOTED.sub(b"", line) for line in lines[-2:])
+        has_open_quote = b'"' in before + last  # of a value of several lines, or one that Polars finds to be cut
+        return bool(last.strip()) and not has_open_quote and last.count(separator) < before.count(separator)
 
     def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
         return _values(
@@ -356,7 +374,7 @@ def _values(
     lines: Iterable[bytes], separator: bytes, *, header: IO[bytes] | None, skipped: int = 0
 ) -> Iterator[tuple[bytes, str]]:
     """(lines of a row, problem or "") of CSV, where a blank line is a row; the first goes to `header`, if there is one."""
-    numbered, waiting, width = itertools.islice(enumerate(lines, 1), skipped, None), deque[_Numbered](), 0
+    numbered, waiting, width, before = itertools.islice(enumerate(lines, 1), skipped, None), deque[_Numbered](), 0, 0
     while row := _quoted(numbered, waiting):
         number, text = row[0][0], b"".join(line for _, line in row)
         values = _QUOTED.sub(b"", text)
@@ -365,6 +383,7 @@ def _values(
             width = count if text.strip() else 0
             if width and header is not None:
                 header.write(text)
+                before = count
             if header is not None or not width:
                 continue
         problem = ""
@@ -376,6 +395,9 @@ def _values(
             problem = f"line {number} begins a quoted value that does not end"
         elif count > width:
             problem = f"line {number} has {count} values, the header {width}"
+        elif count < before and text.strip() and not text.endswith(b"\n"):
+            problem = f"line {number} has {count} values and no end, the line before it {before}: the file was cut there"
+        before = count
         if problem:  # of several lines only the first is bad: a stray quote includes the others
             waiting.extendleft(reversed(row[1:]))
         yield row[0][1] if problem else text, problem

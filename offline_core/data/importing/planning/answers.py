@@ -118,6 +118,8 @@ def _parameters(config: ImportConfig) -> dict[str, str]:
 def _answer(decision: Decision, refused: str, ask: Callable[[str, list[str]], str]) -> str:
     """The answer to one question: for observations all candidates are the likeliest, as the YAML of a plan proposes them."""
     question = f"{f'{refused} ' if refused else ''}{decision.name}: {decision.question}"
+    if decision.name == "dates":
+        return _choice(question, decision.candidates, ask)
     if decision.name == columns.REWARDS:
         question += "; or an expression, such as revenue - cost"
     if decision.name in (columns.OBS, columns.ACTIONS, columns.EPS_ID) and len(decision.candidates) > 1:

@@ -29,7 +29,7 @@ class Column(BaseModel):
 
     name: str
     types: dict[str, int] = Field(description="How many of the files that were read have it as which type.")
-    nulls: int = Field(description="Rows without a value, those of files without the column included.")
+    nulls: int = Field(description="Rows without a value, or with NaN; those of files without the column included.")
     distinct: int | None = Field(None, description="Different values; None: they cannot be counted (lists, structs).")
     minimum: str | None = None
     median: str | None = Field(None, description="Of numbers, one of the values.")
@@ -81,9 +81,14 @@ def _column(name: str, schemas: Sequence[pa.Schema], rows: SampleRows) -> Column
     nulls = 0
     if name in rows.table.column_names:
         column = rows.table[name]
-        nulls = column.null_count
+        nulls = column.null_count + _not_numbers(column)
         facts = _values(column)
     return Column(name=name, types=dict(kinds), nulls=nulls, missing_files=missing, **facts)
+
+
+def _not_numbers(column: pa.ChunkedArray) -> int:
+    """How many values are NaN, which is missing as null is."""
+    return pc.sum(pc.is_nan(column)).as_py() or 0 if pa.types.is_floating(column.type) else 0
 
 
 def _values(column: pa.ChunkedArray) -> dict[str, Any]:

@@ -289,3 +289,17 @@ def test_zeros_before_numbers_are_told_and_can_be_kept(content: str, said: str |
 def test_a_type_that_polars_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="schema_overrides has the type 'Text'; types of text files are String, Boolean"):
         read(opened(tmp_path, "x.csv", b"user,x\n000037,1\n", schema_overrides={"user": "Text"}))
+
+
+@pytest.mark.parametrize("end", ["c,3", 'c,"3', "c,3,x\n", "c,3,x", 'c,3,"x\ny"', "c,3\n"])
+def test_a_last_line_that_was_cut_is_no_row(tmp_path: Path, end: str) -> None:
+    """With an end of line it is short, as spreadsheets leave trailing values out."""
+    (tmp_path / "log.csv").write_text(f"name,number,note\na,1,x\nb,2,x\n{end}")
+    [reader] = open_source([str(tmp_path / "log.csv")], SourceConfig())
+    assert isinstance(reader, StepReader)
+    read = [*reader.batches()]
+    rows = sum(batch.num_rows for batch in read if isinstance(batch, pa.Table))
+    refused = [batch for batch in read if isinstance(batch, Unreadable)]
+    is_cut = end in ("c,3", 'c,"3')
+    assert (rows, len(refused)) == (2, 1) if is_cut else (rows, len(refused)) == (3, 0)
+    assert not is_cut or "line 4" in str(refused[0].error)

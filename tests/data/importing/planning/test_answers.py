@@ -320,3 +320,41 @@ def test_the_numbers_of_one_action_are_offered_as_one_and_are_no_state(tmp_path:
         assert {"actions", "obs"} & {*candidates} == {*to_decide} and candidates["obs"] == ["angle_0", "angle_1"]
         said = "torque_0 and torque_1 are named alike, and may be one: actions: [torque_0, torque_1]" in str(plan)
         assert said == ("actions" in to_decide)
+
+
+def test_numbers_of_another_form_name_no_episode_and_costs_are_seen_through_them(tmp_path: Path) -> None:
+    """A ticket a row, as a tool for tickets exports them: two at a time, which the number of words tells apart."""
+    rows = [
+        f'2025-01-01 {n // 40:02d}:{n // 2 % 20:02d}:00,T{n},"{1 + n % 7},{100 + n}",q{n // 2 % 3},"$1,{300 + n}.50"'
+        for n in range(400)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join(["Created,Ticket ID,Words,Queue,Handling Cost", *rows]))
+    plan = plan_import(ImportConfig(), source=str(tmp_path / "log.csv"))
+    assert "eps_id" not in plan.config.mapping
+    candidates = {decision.name: decision.candidates for decision in plan.decisions}
+    assert candidates["rewards"] == ["Handling Cost_number"] and "Handling Cost_number" not in candidates["obs"]
+
+
+def test_nan_is_counted_as_missing_and_a_record_is_no_id(tmp_path: Path) -> None:
+    rows = [{"id": n // 5, "t": n % 5, "x": float("nan") if n == 7 else 1.5, "valve": n % 2, "reward": 1} for n in range(20)]
+    pl.DataFrame(rows).with_columns(state=pl.struct(player=pl.struct(hp="t"))).write_parquet(tmp_path / "log.parquet")
+    plan = plan_import(ImportConfig(), source=str(tmp_path / "log.parquet"))
+    assert {column.name: column.nulls for column in plan.columns}["x"] == 1
+    assert "agent_id" not in {role.name for role in plan.roles}
+
+
+def test_a_format_of_dates_that_is_none_is_asked_for_again(tmp_path: Path) -> None:
+    rows = [f"0{1 + n % 9}/0{1 + n % 7}/2025,{n % 2},{n},1" for n in range(30)]
+    (tmp_path / "log.csv").write_text("\n".join(["day,valve,level,reward", *rows]))
+    asked_for = list[str]()
+
+    def ask(question: str, candidates: list[str]) -> str:
+        asked_for.append(question)
+        if "begin with the day or the month" in question:
+            return "valve" if len(asked_for) == 1 else candidates[0]
+        return candidates[0]
+
+    config = ImportConfig(mapping={"obs": "level", "actions": "valve"}, episodes={"order": "single_step"})
+    *_, plan = asked(config, [str(tmp_path / "log.csv")], ask)
+    assert asked_for[1] == f"That is none of them. {asked_for[0]}"
+    assert "%d" in str(plan.config.columns.computed)
