@@ -19,7 +19,7 @@ from tests.written import stages
 
 GOLDEN = {
     # step: (name and version of the operation, what it makes)
-    "import": ("import 17", "03177d7d588c"),
+    "import": ("import 18", "03177d7d588c"),
     "convert": ("convert 1", "971ad5cb1150"),
     "prune": ("prune 2", "d895b5ea4a29"),
     "compact": ("compact 1", "971ad5cb1150"),

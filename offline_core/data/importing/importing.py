@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=17,
+    version=18,
     after="record",
     arguments=(
         Argument(
