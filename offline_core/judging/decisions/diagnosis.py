@@ -166,7 +166,7 @@ def about_behaviour(model: Examined, *, recorded: bool) -> Iterator[str]:
         yield (
             f"The recorded {columns.ACTION_LOGP} cannot be how probable the actions were: a model that was fitted to other "
             f"episodes finds them {np.exp(model.excess_nats):.3g} times as probable. Either an observation "
-            "was known only after the action (a check finds some of these): leave it out of mapping.obs. Or they are of another "
+            "was known only after the action (a check finds some): leave it out of mapping.obs. Or they are of another "
             "policy, in other units, or were recorded without exploration: record again, or leave that column out at import."
         )
     elif not recorded and model.error is not None and model.error > MOST_MISCALIBRATED:
