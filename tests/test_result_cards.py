@@ -277,7 +277,7 @@ def test_an_estimate_is_good_only_if_all_methods_say_so_and_nothing_speaks_again
 
 @pytest.mark.parametrize("least", [10.0, 50.1])
 def test_an_estimate_of_too_few_episodes_claims_nothing(least: float) -> None:
-    result = told_of(estimates={"wis": BETTER, "wdr": BETTER}, warnings=1)
+    result = told_of(estimates={"wdr": BETTER, "wis": BETTER}, warnings=1)
     card = result.model_copy(update={"min_effective_episodes": least}).card()
     if least < 50:
         assert card.word == "Perhaps better" and "wdr estimates" in card.sentence

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
 from offline_core.data.episodes import columns
-from offline_core.judging.estimation.config import method_in_words
+from offline_core.judging.estimation.config import FIRST, method_in_words
 from offline_core.judging.estimation.estimators import fitting
 from offline_core.policies.kind import kind_of
 from offline_core.policies.lineage import Lineage, episodes_in
@@ -198,21 +198,22 @@ class EstimateResult(PolicyResult):
         It is better or worse only if all methods say so, and only perhaps if the stage warns or part was not recorded.
         Nothing is claimed where too few episodes count.
         """
-        name, last = next(reversed(self.estimates.items()))
-        if last.effective_episodes is not None and last.effective_episodes < self.min_effective_episodes:
+        name = FIRST if FIRST in self.estimates else next(reversed(self.estimates))
+        first = self.estimates[name]
+        if first.effective_episodes is not None and first.effective_episodes < self.min_effective_episodes:
             return Told(
                 "grey",
                 "Too few episodes",
-                f"{name} rests on {last.effective_episodes:.1f} effective episodes, and {self.min_effective_episodes:g} are "
+                f"{name} rests on {first.effective_episodes:.1f} effective episodes, and {self.min_effective_episodes:g} are "
                 "needed, so its estimate says nothing of the policy.",
             )
         recorded = self._held_against(name)
         told = (
-            f"{name} estimates a {return_name(self.gamma)} of {last}; that of the recorded episodes is {number_text(recorded)}"
+            f"{name} estimates a {return_name(self.gamma)} of {first}; that of the recorded episodes is {number_text(recorded)}"
         )
         if recorded != self.recorded.value:
             told += ", with what its Q function expects after recordings that end before"
-        is_better, is_worse = last.low > recorded, last.high < recorded
+        is_better, is_worse = first.low > recorded, first.high < recorded
         if not is_better and not is_worse:
             return Told("grey", "Not told apart", f"{told}.")
         word = "better" if is_better else "worse"
