@@ -197,7 +197,8 @@ def about_parts(begins_late: np.ndarray) -> Iterator[str]:
         yield (
             f"{begins_late.sum():,} of {len(begins_late):,} episodes begin after their first step, or go on with another: they "
             "are taken for whole ones, so the estimates are of what comes from there on, and the intervals too narrow. "
-            "Estimate on whole episodes (at import, set episodes.incomplete to drop)."
+            "Estimate on whole episodes: prune by their length, or, where a column says how episodes end, import with "
+            "episodes.incomplete: drop."
         )
 
 
