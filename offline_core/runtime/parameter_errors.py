@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAX_PROBLEMS = 5
-MOST_FIELDS = 6
-"""Of a group, named where none is like what was given."""
+MOST_FIELDS = 4
+"""That a group has of its own, for all of them to be named where none is like what was given."""
 MOST_CHARACTERS = 500
 """Most characters of a value that a message repeats."""
 HAS_TO_BE = "has to be "
@@ -129,12 +129,13 @@ def wrong_parameters(model: type[BaseModel], error: ValidationError, values: Map
             near = meant_parameters(name, {name.rpartition(".")[0]: group}) if group is not model else []
             unused = set() if near else _unused(model, values, errors)
             near = near or meant_parameters(name, {"": model}, unused)
-            own_first = sorted(group.model_fields, key=lambda field: field not in group.__annotations__)
+            own = list[str]()
             if group is not model:  # what nothing reads is not meant in its place, but one of the few that are there
-                near = [path for path in near if path.partition(".")[0] not in unused]
-                near = near or [f"{name.rpartition('.')[0]}.{field}" for field in own_first][:MOST_FIELDS]
+                near = [path for path in near if not any(path.startswith(f"{idle}.") for idle in unused)]
+                own = [f"{name.rpartition('.')[0]}.{field}" for field in group.__annotations__ if field in group.model_fields]
             inside = problem["input"] if isinstance(problem["input"], dict) else {}  # of a group that there is not
-            meant += near or [path for inner in inside for path in meant_parameters(f"{name}.{inner}", {"": model}, unused)]
+            near = near or [path for inner in inside for path in meant_parameters(f"{name}.{inner}", {"": model}, unused)]
+            meant += near or (own if len(own) <= MOST_FIELDS else [])
         elif problem["type"] == "literal_error" and isinstance(value := problem["input"], str):
             meant += closest(value, re.findall(r"'([^']*)'", str(problem["ctx"]["expected"])))[:1]
     lines = [f"  {name}: {_joined(reasons, meant)}{got}" for name, (reasons, meant, got) in wrong.items()]

@@ -43,7 +43,7 @@ def test_a_ray_that_does_not_answer_fails_the_run_at_once(orchestra: Orchestra, 
     run = orchestra.submit("record/record-smoke", output, job_variables={"env": {"RAY_ADDRESS": address}})
     failed = orchestra.wait_for(run, "FAILED")
     assert address in failed["state"]["message"] and "RAY_ADDRESS" in failed["state"]["message"]
-    assert failed["run_count"] == 1  # nothing was tried again: it was seen before Ray, which waits for minutes, was asked
+    assert "nothing answers there" in failed["state"]["message"]  # as is seen before Ray is asked, which tries for minutes
 
 
 @pytest.mark.parametrize(

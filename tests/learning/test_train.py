@@ -391,3 +391,10 @@ def test_values_are_not_learned_where_an_import_lost_all_terminations(tmp_path: 
         train(config(**wanted), dataset=data, output=str(tmp_path / "policy"))
     for name, allowed in (("allowed", {"data": {"allow_lost_terminations": True}}), ("cloned", {"algorithm": "bc"})):
         train(config(**wanted | allowed), dataset=data, output=str(tmp_path / name))
+
+
+def test_parameters_of_an_algorithm_that_is_not_chosen_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(2), environment=None)
+    settings = {"optimizer": {"max_updates": 2, "batch_size": 8}, "evaluation": {"play": False}, "awac": {"temperature": 0.3}}
+    train(parse(TrainingConfig, settings), dataset=data, output=str(tmp_path / "run"))
+    assert "The parameters of awac have no effect: the algorithm is bc." in caplog.messages

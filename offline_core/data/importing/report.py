@@ -283,7 +283,7 @@ class Appended(Part):
     files_new: int = Field(description="Files that were read.")
     files_changed: int = Field(description="Those of them that an earlier import had read with other content.")
     episodes_added: int = Field(description="Episodes with ids that the version before has not.")
-    episodes_unchanged: int = Field(description="Ids that came again with nothing new.")
+    episodes_unchanged: int = Field(description="Ids that came again with no new row.")
     episodes_completed: int = Field(description="Ids that got further steps: their episodes are replaced.")
     episodes_corrected: int = Field(description="Ids of which a stored step has other values now: replaced, too.")
     steps_added: int = Field(description="Steps after, less those before.")

@@ -54,7 +54,7 @@ KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns
 """Canonical names that no other program uses."""
 
 
-_NUMBER_OF_ANY_FORM = r"^[-+$€£\s]*\d+([.,' ]\d+)*[\s%€$£]*$"
+_AMOUNT = r"^[-+]?\s?[$€£]?\s?\d+([.,']\d+)*\s?[%€$£]?$"
 
 
 class Role(BaseModel):
@@ -311,13 +311,19 @@ def _ids(guess: Guess) -> None:
             reason = "no column names the episode of a row: these together tell apart the rows of one time"
             guess.take(columns.EPS_ID, None, reason, [*both, *apart])
         elif apart:
-            reason = "several columns may name the episode of a row: each tells apart the rows of one time"
+            one = "a column" if len(apart) == 1 else "several columns"
+            reason = (
+                f"{one} may name the episode of a row: {'it' if len(apart) == 1 else 'each'} tells apart the rows of one time"
+            )
             guess.take(columns.EPS_ID, None, reason, apart)
 
 
 def _is_name(column: pa.ChunkedArray) -> bool:
-    """Text whose values are not all numbers, of whatever form: `2,195`, `1.200,50 €`."""
-    return arrow.is_text(column.type) and not pc.all(pc.match_substring_regex(column, _NUMBER_OF_ANY_FORM)).as_py()
+    """Text whose values are not all amounts, such as `2,195` or `1.200,50 €`; digits alone may be a code."""
+    if not arrow.is_text(column.type):
+        return False
+    is_amount = pc.match_substring_regex(column, _AMOUNT)
+    return not pc.all(is_amount).as_py() or not pc.any(pc.match_substring_regex(column, "[.,'%€$£]")).as_py()
 
 
 def _together(guess: Guess, names: Sequence[str], t: np.ndarray) -> list[str]:
@@ -432,7 +438,7 @@ def _the_rest(guess: Guess) -> None:
     categories = [name for name in left if values.is_category(kinds[name])]
     seen = [name for name in left if name in {*vectors, *categories} or _is_number(kinds[name])]
     no_reward = columns.REWARDS not in guess.roles  # else only what has the very name of an outcome is none
-    seen = [name for name in seen if not ((no_reward and is_outcome(name)) or is_result(name))] or seen
+    seen = [name for name in seen if not ((no_reward and is_outcome(_read_from(guess, name))) or is_result(name))] or seen
     likeliest: list[str] = []
     for name, reason, pool, likely in (
         (columns.REWARDS, "no name says which column is the reward", [*single, *at_ends], OUTCOME_WORDS),
@@ -441,9 +447,12 @@ def _the_rest(guess: Guess) -> None:
     ):
         if name in guess.roles:
             continue
-        if name == columns.OBS:  # the other numbers of what acts are no state
+        if name == columns.OBS:
             acts = [name for name in guess.roles[columns.ACTIONS].sources or likeliest if has_word(name, ACTION_WORDS)]
-            likeliest += [other for one in acts for other in numbered_alike(one, [*acts, *pool])]
+            others = {other: one for one in acts for other in numbered_alike(one, [*acts, *pool]) if other not in acts}
+            if {*pool} - {*others, *likeliest}:  # the other numbers of what acts are no state, if there is another one
+                likeliest += others
+                reason += "".join(f"; {other} is named as {one} is, which acts" for other, one in [*others.items()][:1])
         candidates = sorted(
             (column for column in pool if column not in likeliest),
             key=lambda column: (
@@ -460,6 +469,12 @@ def _the_rest(guess: Guess) -> None:
             if alike:
                 reason += f"; {' and '.join(alike[:2])} are named alike, and may be one: actions: [{', '.join(alike)}]"
         guess.take(name, None, reason, [*dict.fromkeys(candidates)])
+
+
+def _read_from(guess: Guess, name: str) -> str:
+    """The column whose texts a plan reads as numbers in this one; else its own name."""
+    text = name.removesuffix("_number")
+    return text if text in guess.rows.table.column_names else name
 
 
 def _fields(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:

@@ -200,7 +200,7 @@ class StepImport:
         findings.note(*self.notes)
         written = self._written(findings)
         findings.note(*extras.note_on(findings.extras))
-        if findings.empty_files:
+        if findings.empty_files and self.config.source.where is None:
             names = list_text([self._files[number] for number in sorted(findings.empty_files)], MOST_FILES)
             findings.note(f"{len(findings.empty_files):,} of {count_text(len(self.readers), 'file')} gave no row: {names}.")
         findings.note(*self.preparation.made.notes(findings.without_partner))

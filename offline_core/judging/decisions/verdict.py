@@ -201,7 +201,7 @@ def _not_shown(first: Candidate, is_better: str, risk: float, judged: int) -> st
     claims = [(_judged(first).p_value, is_better)]
     claims += [(finding.difference.p_value, f"{finding.name} falls by no more than allowed") for finding in open_ones]
     level = f"{100 * (1 - risk / judged):.3g} %"
-    wanted = f", not {level}" if judged == 1 else f", not the {level} that each of {judged} candidates needs"
+    wanted = f", not {level}" if judged == 1 else f", not the {level} that the first of {judged} candidates needs"
     told = [f"{_sure(p_value)} that {claim}{wanted if p_value > risk / judged else ''}" for p_value, claim in claims]
     return f"the log is {', and '.join(told)}"
 

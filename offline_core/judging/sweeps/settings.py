@@ -78,7 +78,9 @@ def setting_of(config: SweepConfig, parameters: Parameters) -> Setting:
     Raises:
         ConfigError: They cannot be.
     """
-    training = parse(TrainingConfig, _with(config.training.model_dump(exclude_unset=True), parameters))
+    values = _with(config.training.model_dump(exclude_unset=True), parameters)
+    training = parse(TrainingConfig, values)
+    training = parse(TrainingConfig, {name: value for name, value in values.items() if name not in training.unused})
     own = {path: value for path, value in parameters.items() if path.partition(".")[0] not in training.unused}
     return Setting(own, training)
 

@@ -141,7 +141,7 @@ def test_what_is_likely_better_and_breaks_a_guardrail_is_told_with_it() -> None:
 
 def test_what_a_log_is_not_sure_enough_of_is_told_by_the_share_of_the_risk() -> None:
     found = ruled(*[candidate(name, difference(1, 0.5, 0.03)) for name in "abc"])
-    assert "the log is 97 % sure" in found.sentence and "not the 98.3 % that each of 3 candidates needs" in found.sentence
+    assert "the log is 97 % sure" in found.sentence and "not the 98.3 % that the first of 3 candidates needs" in found.sentence
 
 
 def test_guardrails_that_are_shown_by_a_later_step_of_holm_hold() -> None:

@@ -38,6 +38,7 @@ def test_a_grid_is_each_combination_in_its_order() -> None:
 def test_parameters_of_other_algorithms_make_no_settings() -> None:
     config = sweep(grid={"algorithm": ["bc", "iql"], "iql.beta": [1, 3]})
     assert names(config) == ["algorithm=bc", "algorithm=iql, iql.beta=1", "algorithm=iql, iql.beta=3"]
+    assert ["iql" in setting.config.model_fields_set for setting in settings_of(config)] == [False, True, True]
 
 
 def test_a_preset_is_that_of_each_algorithm_below_what_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 
 from offline_core.data.episodes import columns
@@ -171,7 +172,6 @@ TIME_WORDS = (
 _UNITS = (
     *("kwh", "mwh", "wh", "eur", "euro", "euros", "usd", "gbp", "chf", "dollar", "dollars", "cent", "cents", "s", "sec"),
     *("second", "seconds", "min", "minute", "minutes", "h", "hour", "hours", "ms", "pct", "percent", "per", "total", "sum"),
-    "number",  # which a plan adds to the name of what it reads as one
 )
 """What may follow the word that says what a column is."""
 _FLOWS = (
@@ -187,8 +187,9 @@ _NEXT_WORDS = ("next", "new", "prime", "tp1", "after")
 
 
 def plain(name: str) -> str:
-    """In lower case, the words joined by underscores: `nextObs` and `Next Obs` are `next_obs`, `s'` is `s_prime`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"(?<=[A-Za-z0-9])['\u2032\u2019]", "_prime_", name))
+    """In lower case, the words joined by underscores: `nextObs` is `next_obs`, `s'` `s_prime` and `Coût` `cout`."""
+    letters = "".join(letter for letter in unicodedata.normalize("NFD", name) if not unicodedata.combining(letter))
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"(?<=[A-Za-z0-9])['\u2032\u2019]", "_prime_", letters))
     return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
 
 
@@ -224,10 +225,14 @@ def following(names: Iterable[str]) -> dict[str, str]:
     return next_names
 
 
+_NUMBERS = re.compile(r"(?<![a-z0-9])\d+(?![a-z0-9])|\d+$")
+"""That number things, as in `torque_0` and `joint_1_torque`, and not `7d` in `price_7d_mean`."""
+
+
 def numbered_alike(one: str, names: Iterable[str]) -> list[str]:
     """The columns that have the name of one but for its numbers, it among them: `torque_0` and `torque_1`; else none."""
-    words = re.sub(r"\d+", "#", plain(one))
-    alike = [name for name in names if re.sub(r"\d+", "#", plain(name)) == words] if "#" in words else []
+    words = _NUMBERS.sub("#", plain(one))
+    alike = [name for name in names if _NUMBERS.sub("#", plain(name)) == words] if "#" in words else []
     return alike if len(alike) > 1 else []
 
 

@@ -49,6 +49,7 @@ from offline_core.data.formats.sources.text_form import (
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError
+from offline_core.runtime.units import count_text
 
 _ENCODING = "encoding"
 _TABS = (".tsv", ".tab")
@@ -68,6 +69,8 @@ _SAME_LINES = frozenset(
 """With only these arguments, the first lines say what the others are."""
 _PLAIN_LINES = _SAME_LINES | {"skip_lines", "has_header"}
 """With only these, bad lines can be found without Polars."""
+_CUT_SEEN = _PLAIN_LINES | {"infer_schema", "low_memory", _ENCODING}
+"""With only these, a last line that was cut is seen."""
 
 _QUOTED = re.compile(rb'"[^"]*"')
 _NAME_IN_JSON = re.compile(rb'"([^"]*)"\s*:')
@@ -144,7 +147,7 @@ class TextFile(ScannedFile):
     def _rows(self, file: Location) -> Iterator[pa.Table | Unreadable]:
         read = 0
         try:
-            if self.ends_within_a_line(file):
+            if may_be_cut := self.ends_within_a_line(file):
                 raise self.corrupt("it ends within its last line")
             for batch in self.tables(file.path):
                 yield batch
@@ -156,6 +159,9 @@ class TextFile(ScannedFile):
             unread = error
         with tempfile.NamedTemporaryFile() as rest:
             good, bad = self._without_bad_lines(file, rest)
+            if may_be_cut and not bad:  # a last line that is no row: the header, or one that is skipped
+                yield from self.tables(file.path)
+                return
             if not good or not bad:
                 raise self.corrupt(bad[0][1]) if bad else unread
             yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
@@ -249,11 +255,9 @@ class CsvFile(TextFile):
 
     def ends_within_a_line(self, file: Location) -> bool:
         """See `TextFile`: the last line has no end, and fewer values than the one before it, which Polars takes for nulls."""
-        if not self.scan_arguments.keys() <= _PLAIN_LINES or file.path.endswith(_PACKED[1:]):
+        if not self.scan_arguments.keys() <= _CUT_SEEN:
             return False
-        with file.filesystem.open_input_file(file.path) as stream:
-            stream.seek(max(0, stream.size() - _COUNTED_BYTES))
-            lines = [b"", *stream.read().split(b"\n")[-2:]]
+        lines = [b"", *_end_of(file).split(b"\n")[-2:]]
         separator = self.arguments.get("separator", ",").encode()
         before, last = (_QUOTED.sub(b"", line) for line in lines[-2:])
         has_open_quote = b'"' in before + last  # of a value of several lines, or one that Polars finds to be cut
@@ -319,6 +323,21 @@ def _type(given: Any, argument: str) -> Any:
     if given not in _TYPES:
         raise ConfigError(f"{argument} has the type {given!r}; types of text files are {', '.join(_TYPES)}.")
     return getattr(pl, given)
+
+
+def _end_of(file: Location) -> bytes:
+    """The last bytes of a text, unpacked by the file's name, of a megabyte at least; nothing of one that is damaged."""
+    before = last = b""
+    with contextlib.suppress(OSError):
+        if not file.path.endswith(_PACKED[1:]):
+            with file.filesystem.open_input_file(file.path) as stream:
+                stream.seek(max(0, stream.size() - _COUNTED_BYTES))
+                return bytes(stream.read())
+        with file.filesystem.open_input_stream(file.path) as stream:
+            while more := stream.read(_COUNTED_BYTES):
+                before, last = last, more
+        return before + last
+    return b""
 
 
 def _is_list(path: str) -> bool:
@@ -396,8 +415,9 @@ def _values(
         elif count > width:
             problem = f"line {number} has {count} values, the header {width}"
         elif count < before and text.strip() and not text.endswith(b"\n"):
-            problem = f"line {number} has {count} values and no end, the line before it {before}: the file was cut there"
-        before = count
+            least = count_text(count, "value")
+            problem = f"line {number} has {least} and no end, the line before it {before}: the file was cut there"
+        before = before if problem else count
         if problem:  # of several lines only the first is bad: a stray quote includes the others
             waiting.extendleft(reversed(row[1:]))
         yield row[0][1] if problem else text, problem

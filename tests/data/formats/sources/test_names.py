@@ -7,7 +7,9 @@ import pytest
 from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_minimised, is_outcome
 
 
-@pytest.mark.parametrize("name", ["energy_cost", "Cost EUR", "delayMinutes", "kwh", "energy_kwh", "revenue_loss", "died"])
+@pytest.mark.parametrize(
+    "name", ["energy_cost", "Cost EUR", "Coût", "delayMinutes", "kwh", "energy_kwh", "revenue_loss", "died"]
+)
 def test_what_is_named_like_a_cost_is_minimised(name: str) -> None:
     assert is_minimised(name) and is_outcome(name)
 

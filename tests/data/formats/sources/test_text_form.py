@@ -303,3 +303,20 @@ def test_a_last_line_that_was_cut_is_no_row(tmp_path: Path, end: str) -> None:
     is_cut = end in ("c,3", 'c,"3')
     assert (rows, len(refused)) == (2, 1) if is_cut else (rows, len(refused)) == (3, 0)
     assert not is_cut or "line 4" in str(refused[0].error)
+
+
+def test_a_last_line_is_held_against_a_row_and_not_against_what_was_refused(tmp_path: Path) -> None:
+    for text, rows in (("a,b,c\n1,2,3\n1,2,3,4\n4,5,6", 2), ('a,b,c\n1,2,3\n1,"2,3\n4,5,6', 2), ("a,b,c\n1,2,3\n4,5", 1)):
+        for name, packed in (("log.csv", text.encode()), ("log.csv.gz", gzip.compress(text.encode()))):
+            (tmp_path / name).write_bytes(packed)
+            [reader] = open_source([str(tmp_path / name)], SourceConfig())
+            assert isinstance(reader, StepReader)
+            read = [*reader.batches()]
+            assert sum(batch.num_rows for batch in read if isinstance(batch, pa.Table)) == rows
+            assert len([batch for batch in read if isinstance(batch, Unreadable)]) == 1
+
+
+def test_a_header_without_an_end_is_no_line_that_was_cut(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("made, by, x, y\na,b,c")
+    [reader] = open_source([str(tmp_path / "log.csv")], SourceConfig(arguments={"skip_lines": 1}))
+    assert isinstance(reader, StepReader) and not sum(batch.num_rows for batch in reader.batches())

@@ -322,6 +322,14 @@ def test_the_numbers_of_one_action_are_offered_as_one_and_are_no_state(tmp_path:
         assert said == ("actions" in to_decide)
 
 
+def test_all_numbers_of_a_kind_are_offered_where_there_is_no_other_state(tmp_path: Path) -> None:
+    rows = [f"{e},{t},{t / 7},{t / 9},{e - t / 2},-1" for e in range(4) for t in range(5)]
+    (tmp_path / "log.csv").write_text("\n".join(["run,t,price_1,price_2,price_3,reward", *rows]))
+    plan = plan_import(ImportConfig(mapping={"actions": "price_1"}), source=str(tmp_path / "log.csv"))
+    [observed] = [decision for decision in plan.decisions if decision.name == "obs"]
+    assert observed.candidates == ["price_2", "price_3"]
+
+
 def test_numbers_of_another_form_name_no_episode_and_costs_are_seen_through_them(tmp_path: Path) -> None:
     """A ticket a row, as a tool for tickets exports them: two at a time, which the number of words tells apart."""
     rows = [
