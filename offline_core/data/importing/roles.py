@@ -448,7 +448,7 @@ def _the_rest(guess: Guess) -> None:
         if name in guess.roles:
             continue
         if name == columns.OBS:
-            acts = [name for name in guess.roles[columns.ACTIONS].sources or likeliest if has_word(name, ACTION_WORDS)]
+            acts = [each for each in guess.roles[columns.ACTIONS].sources or likeliest if has_word(each, ACTION_WORDS)]
             others = {other: one for one in acts for other in numbered_alike(one, [*acts, *pool]) if other not in acts}
             if {*pool} - {*others, *likeliest}:  # the other numbers of what acts are no state, if there is another one
                 likeliest += others

@@ -82,10 +82,11 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             else:
                 config = _with_filled(config, name, answer)
         elif any(decision.name == "rows" for decision in plan.decisions) and config.unreadable == "fail":
-            first_ones = plan.refused[:MAX_REASONS]
-            why = "; ".join(f"{count_text(refusal.rows, 'row')}: {refusal.reason.rstrip('.')}" for refusal in first_ones)
             is_all = plan.counts.quarantined_rows == plan.counts.rows
-            answer = ask(f"rows: some cannot be imported; {why}", [KEEP_OUT, LEAVE_OUT] if is_all else [LEAVE_OUT, KEEP_OUT])
+            answer = ask(
+                f"rows: some cannot be imported; {_why_refused(plan)}",
+                [KEEP_OUT, LEAVE_OUT] if is_all else [LEAVE_OUT, KEEP_OUT],
+            )
             if answer != LEAVE_OUT:
                 break
             config = config.having("unreadable", "quarantine")
@@ -99,6 +100,11 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         plan = plan_import(config, source=paths)
         reasons = _reasons(plan) | reasons | {name: "your answer" for name, _ in answered}
         yield plan.model_copy(update={"chosen": reasons | plan.chosen})
+
+
+def _why_refused(plan: ImportPlan) -> str:
+    """The most frequent reasons for which rows cannot be imported."""
+    return "; ".join(f"{count_text(each.rows, 'row')}: {each.reason.rstrip('.')}" for each in plan.refused[:MAX_REASONS])
 
 
 def _reasons(plan: ImportPlan) -> dict[str, str]:
