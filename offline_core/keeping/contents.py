@@ -45,7 +45,7 @@ class Contents:
     """Datasets, policies and results by the names of their folders, relative to the root; the root itself is the empty one.
 
     Arguments:
-        is_complete: All that is there, as who deletes has to know it: a file that cannot be read is an error. Otherwise what
+        is_complete: All that is there, as a deletion has to know it: a file that cannot be read is an error. Otherwise what
             people look at: such a file is a problem to report, and what others need for their work alone is left out.
         known: What was read of files before, by name, each with its state then; a file that is as it was is not read again, and
             what is read is added. None: nothing is remembered.

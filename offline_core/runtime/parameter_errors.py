@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -126,20 +127,34 @@ def wrong_parameters(model: type[BaseModel], error: ValidationError, values: Map
         reasons, meant, _ = wrong.setdefault(name or _words(model), ([], [], got))
         reasons.append(_reason(problem, field))
         if problem["type"] == "extra_forbidden":
-            near = meant_parameters(name, {name.rpartition(".")[0]: group}) if group is not model else []
-            unused = set() if near else _unused(model, values, errors)
-            near = near or meant_parameters(name, {"": model}, unused)
-            own = list[str]()
-            if group is not model:  # what nothing reads is not meant in its place, but one of the few that are there
-                near = [path for path in near if not any(path.startswith(f"{idle}.") for idle in unused)]
-                own = [f"{name.rpartition('.')[0]}.{field}" for field in group.__annotations__ if field in group.model_fields]
-            inside = problem["input"] if isinstance(problem["input"], dict) else {}  # of a group that there is not
-            near = near or [path for inner in inside for path in meant_parameters(f"{name}.{inner}", {"": model}, unused)]
-            meant += near or (own if len(own) <= MOST_FIELDS else [])
+            meant += _near(name, group, model, problem["input"], functools.partial(_unused, model, values, errors))
         elif problem["type"] == "literal_error" and isinstance(value := problem["input"], str):
             meant += closest(value, re.findall(r"'([^']*)'", str(problem["ctx"]["expected"])))[:1]
     lines = [f"  {name}: {_joined(reasons, meant)}{got}" for name, (reasons, meant, got) in wrong.items()]
     return "\n".join([f"{count_text(len(lines), 'wrong parameter')} of {_words(model)}:", *lines])
+
+
+def _near(
+    name: str, group: type[BaseModel], model: type[BaseModel], value: object, unused_ones: Callable[[], set[str]]
+) -> list[str]:
+    """The paths of the parameters that may be meant by one that there is not.
+
+    Arguments:
+        group: the model around it.
+        value: what it was given; of a group that there is not, the parameters inside.
+        unused_ones: gives the groups that nothing reads.
+    """
+    above = name.rpartition(".")[0]
+    if group is not model and (near := meant_parameters(name, {above: group})):
+        return near
+    unused = unused_ones()
+    near = meant_parameters(name, {"": model}, unused)
+    if group is not model:  # what nothing reads is not meant in its place
+        near = [path for path in near if not any(path.startswith(f"{idle}.") for idle in unused)]
+    inside = value if isinstance(value, dict) else {}
+    near = near or [path for inner in inside for path in meant_parameters(f"{name}.{inner}", {"": model}, unused)]
+    own = [] if group is model else [field for field in group.__annotations__ if field in group.model_fields]
+    return near or [f"{above}.{field}" for field in own if len(own) <= MOST_FIELDS]
 
 
 def _place(error: ErrorDetails) -> str:

@@ -220,7 +220,7 @@ def _account(seen: SeenFiles, outcome: Read | None, steps_before: int, steps_aft
         files_new=seen.new,
         files_changed=seen.changed,
         episodes_added=0 if outcome is None else outcome.counts.episodes - late.rebuilt,
-        episodes_unchanged=len(late.unchanged) + len(late.known_better),
+        episodes_unchanged=len(late.unchanged) + len(late.losses_changed),
         episodes_completed=len(late.completed),
         episodes_corrected=len(late.corrected),
         steps_added=steps_after - steps_before,

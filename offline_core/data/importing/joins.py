@@ -19,7 +19,6 @@ from offline_core.errors import ConfigError, SchemaError, first_line
 
 _FOUND, _AT, _ROW = "_found_by_join", "_asof_of_join", "_row_of_join"
 """Columns while rows are joined."""
-OTHER_NAME = "columns.computed: {time: timestamp} gives a column of the source the name that it has in the other file"
 
 
 def open_join(join: Join, listing: Listing) -> list[StepReader]:
@@ -57,8 +56,12 @@ class OtherRows:
             if isinstance(batch, Unreadable):
                 raise batch.located_error
             if missing := [name for name in names if name not in batch.column_names]:
-                is_key = not {*missing}.isdisjoint(join.key_columns)
-                remedy = f" Keys have one name on both sides: {OTHER_NAME}." if is_key else ""
+                remedy = ""
+                if not {*missing}.isdisjoint(join.key_columns):
+                    remedy = (
+                        " Keys have one name on both sides: columns.computed: {time: timestamp} gives a column of the source "
+                        "the name that it has in the other file."
+                    )
                 raise ConfigError(
                     f"{where} has no column {', '.join(missing)} to join; it has {', '.join(batch.column_names)}.{remedy}"
                 )

@@ -162,12 +162,12 @@ class Late:
     corrected_steps: int = 0
     rebuilt: int = 0
     """Episodes that were made of those and of late rows."""
-    known_better: set[str] = field(default_factory=set)
+    losses_changed: set[str] = field(default_factory=set)
     """Those without a new row, of which is known now that rows beside theirs were lost, or are not."""
 
     @property
     def replaced(self) -> set[str]:
-        return self.completed | self.corrected | self.known_better
+        return self.completed | self.corrected | self.losses_changed
 
     def __iadd__(self, other: Late) -> Late:
         self.unchanged |= other.unchanged
@@ -175,7 +175,7 @@ class Late:
         self.corrected |= other.corrected
         self.corrected_steps += other.corrected_steps
         self.rebuilt += other.rebuilt
-        self.known_better |= other.known_better
+        self.losses_changed |= other.losses_changed
         return self
 
 

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation.bootstrap import resampled_counts
-from offline_core.judging.estimation.config import FIRST
+from offline_core.judging.estimation.config import DECIDING
 from offline_core.judging.estimation.estimators import METHODS, relative_weights, size_by_time
 from offline_core.judging.estimation.influence import carrying, influence, tail_of, varying
 from offline_core.judging.estimation.trajectories import Trajectories
@@ -276,7 +276,7 @@ def holm(p_values: Sequence[float], risk: float) -> list[bool]:
 
 
 def _differences(candidate: Trajectories, today: Trajectories | None, counts: np.ndarray) -> np.ndarray:
-    estimate = METHODS[FIRST].estimate
+    estimate = METHODS[DECIDING].estimate
     other = candidate.groups.means(candidate.continued, counts) if today is None else estimate(today, counts)
     return np.asarray(estimate(candidate, counts) - other)
 

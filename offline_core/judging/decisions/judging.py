@@ -20,7 +20,7 @@ from offline_core.judging.decisions.overlap import overlap_of, regions, supporte
 from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.judging.decisions.sides import Side, paid
 from offline_core.judging.estimation import diagnostics
-from offline_core.judging.estimation.config import FIRST, Method
+from offline_core.judging.estimation.config import DECIDING, Method
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimators import METHODS, size_by_time, unrecorded_share
 from offline_core.judging.estimation.evidence import Evidence
@@ -30,7 +30,7 @@ from offline_core.judging.estimation.propensities import about_recorded
 from offline_core.judging.estimation.result import NOTED_UNRECORDED
 from offline_core.judging.estimation.trajectories import Trajectories
 
-JUDGES: tuple[Method, ...] = ("fqe", FIRST)
+JUDGES: tuple[Method, ...] = ("fqe", DECIDING)
 """What every decision goes by; other methods are shown."""
 CARRIED, DIFFERING = 10, 5
 NOTICED_OF_MODEL = 0.1

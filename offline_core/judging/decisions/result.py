@@ -59,7 +59,7 @@ COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Colors of the card by verdict; those of all other verdicts are grey."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
 SHOWN: Mapping[str, CardVerdict] = {"better": "good", "not shown": "grey", "worse": "bad", "too small": "grey"}
-MOST_ROWS, MOST_REFUSED, MOST_DRAWN, MOST_LIGHTS = 50, 3, 10, 6
+MOST_ROWS, MOST_REFUSED, MOST_DRAWN, MOST_LIGHTS, MOST_MARKS = 50, 3, 10, 6, 6
 """Candidates in the table of a card, in that of a log that cannot tell, and in a picture; guardrails in one."""
 COLUMNS = (
     "Candidate",
@@ -517,7 +517,7 @@ def _guardrail_row(name: str, finding: GuardrailFinding) -> list[object]:
 
 def _marked(name: str, marks: Mapping[str, Mark]) -> dict[str, str]:
     """A fact of what each of some is shown to do: `comfort holds, noise unsure`; none of none."""
-    return {name: list_text([f"{of} {mark.word}" for of, mark in marks.items()], MOST_LIGHTS)} if marks else {}
+    return {name: list_text([f"{of} {mark.word}" for of, mark in marks.items()], MOST_MARKS)} if marks else {}
 
 
 def _about_groups(result: DecisionResult, first: Candidate) -> str:

@@ -83,7 +83,7 @@ def decided(
     fair = cloned([contender for contender in contenders if not taught[contender.uri]])
     if today is not None:
         [today] = cloned([today])
-    config = config.model_copy(update={"finalists": max(1, min(config.finalists, len(fair)))})  # who share the risk
+    config = config.model_copy(update={"finalists": max(1, min(config.finalists, len(fair)))})  # they share the risk
     recorded = is_recorded(config, source)
     model = behaviour_of(config, source, folder) if fair else config.estimate.behaviour
     behaviour = None if model is None else load_policy(model)

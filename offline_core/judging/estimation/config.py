@@ -12,7 +12,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, closed
 
 Method = Literal["is", "wis", "pdis", "wpdis", "cis", "fqe", "dr", "drs", "wdr"]
-FIRST: Method = "wdr"
+DECIDING: Method = "wdr"
 """The one that is told first and decides, where it is among those that are asked for."""
 METHODS_IN_WORDS: Mapping[str, str] = {
     "is": "importance sampling",
@@ -123,7 +123,7 @@ class EstimateConfig(Config):
         allow_inf_nan=False,
         description="Stop unless the lower end of the interval reaches this discounted return. None: report only.",
     )
-    gate_method: Method = Field(FIRST, description="Whose interval that is.")
+    gate_method: Method = Field(DECIDING, description="Whose interval that is.")
     min_effective_episodes: float = Field(
         10.0, ge=1, description="With fewer effective episodes an estimate means nothing: a warning, and no promotion by it."
     )

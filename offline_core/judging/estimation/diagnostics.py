@@ -208,7 +208,7 @@ def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) 
     The mean of π/b over what b did is 1, at each step: its errors do not add up, as what came before says nothing of them.
 
     Arguments:
-        by: who says how probable the actions were.
+        by: what says how probable the actions were.
         noticed: how far their mean may be from 1, whatever its standard error.
     """
     largest = max(float(part.log_ratios.max()) for part in episodes.parts())

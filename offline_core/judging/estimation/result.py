@@ -11,7 +11,7 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
 from offline_core.data.episodes import columns
-from offline_core.judging.estimation.config import FIRST, method_in_words
+from offline_core.judging.estimation.config import DECIDING, method_in_words
 from offline_core.judging.estimation.estimators import fitting
 from offline_core.policies.kind import kind_of
 from offline_core.policies.lineage import Lineage, episodes_in
@@ -198,7 +198,7 @@ class EstimateResult(PolicyResult):
         It is better or worse only if all methods say so, and only perhaps if the stage warns or part was not recorded.
         Nothing is claimed where too few episodes count.
         """
-        name = FIRST if FIRST in self.estimates else next(reversed(self.estimates))
+        name = DECIDING if DECIDING in self.estimates else next(reversed(self.estimates))
         first = self.estimates[name]
         if first.effective_episodes is not None and first.effective_episodes < self.min_effective_episodes:
             return Told(

@@ -123,36 +123,14 @@ REWARD_WORDS = (
     *("margin", "result", "outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion"),
     *("converted", "click", "clicks", "clicked", "score", "gain", "savings", "sales", "booking", "bookings", "orders", "kpi"),
     *("survived", "rating", "satisfaction", "csat", "sold", "paid", "delivered", "redeemed", "accepted"),
-    *(
-        "belohnung",
-        "gewinn",
-        "umsatz",
-        "ertrag",
-        "zufriedenheit",
-        "recompense",
-        "benefice",
-        "ganancia",
-        "ingresos",
-        "recompensa",
-    ),
+    *("belohnung", "gewinn", "umsatz", "ertrag", "zufriedenheit", "recompense", "benefice", "ganancia", "ingresos"),
+    "recompensa",
 )
 COST_WORDS = (
     *("cost", "costs", "expense", "expenses", "penalty", "loss", "losses", "died", "mortality", "delay", "error", "waste"),
     *("downtime", "kwh", "energy", "refund", "refunds", "refunded", "returned", "churn", "churned", "cancelled", "canceled"),
-    *(
-        "rejected",
-        "kosten",
-        "verlust",
-        "verluste",
-        "verbrauch",
-        "strafe",
-        "cout",
-        "couts",
-        "coste",
-        "costes",
-        "perte",
-        "pertes",
-    ),
+    *("rejected", "kosten", "verlust", "verluste", "verbrauch", "strafe", "cout", "couts", "coste", "costes", "perte"),
+    "pertes",
 )
 """What is to be small: such a column is a reward once it is turned round."""
 OUTCOME_WORDS = (*REWARD_WORDS, *COST_WORDS)

@@ -415,8 +415,8 @@ def _values(
         elif count > width:
             problem = f"line {number} has {count} values, the header {width}"
         elif count < before and text.strip() and not text.endswith(b"\n"):
-            least = count_text(count, "value")
-            problem = f"line {number} has {least} and no end, the line before it {before}: the file was cut there"
+            there = count_text(count, "value")
+            problem = f"line {number} has {there} and no end, the line before it {before}: the file was cut there"
         before = before if problem else count
         if problem:  # of several lines only the first is bad: a stray quote includes the others
             waiting.extendleft(reversed(row[1:]))

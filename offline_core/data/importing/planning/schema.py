@@ -81,12 +81,12 @@ def _column(name: str, schemas: Sequence[pa.Schema], rows: SampleRows) -> Column
     nulls = 0
     if name in rows.table.column_names:
         column = rows.table[name]
-        nulls = column.null_count + _not_numbers(column)
+        nulls = column.null_count + _nan_count(column)
         facts = _values(column)
     return Column(name=name, types=dict(kinds), nulls=nulls, missing_files=missing, **facts)
 
 
-def _not_numbers(column: pa.ChunkedArray) -> int:
+def _nan_count(column: pa.ChunkedArray) -> int:
     """How many values are NaN, which is missing as null is."""
     return pc.sum(pc.is_nan(column)).as_py() or 0 if pa.types.is_floating(column.type) else 0
 
