@@ -1,7 +1,8 @@
 """Serve the pages of a root to the browsers of this machine: the same script as in one file, values when they are asked for.
 
-Only a browser with the address that `serve` tells gets anything: it has a token, which a browser keeps as a cookie. Requests that name
-another host are refused, so a page elsewhere cannot have its name stand for this machine; those of other sites have no cookie.
+Only a browser with the address that `serve` tells gets anything: it has a token, which a browser keeps as a cookie. Requests
+that name another host are refused, so a page elsewhere cannot have its name stand for this machine; those of other sites have
+no cookie.
 """
 
 from __future__ import annotations
